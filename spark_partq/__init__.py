@@ -1,6 +1,7 @@
 """Partitioned message queues for Spark.
 
-A name is imported when it is first used. So a worker, or a program that only asks for the depth of a queue, does not load Spark.
+A name is imported when it is first used. So a worker does not load Spark, nor does a program that only asks for the depth of a
+queue.
 """
 
 from __future__ import annotations

@@ -20,24 +20,25 @@ def reject(
     store: StorePath | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Put messages of a micro-batch into the dead-message queue of their queue, each once, whoever delivers them again.
+    """Put messages of a micro-batch into the dead-message queue of their queue: each once, also if another query delivers them again.
 
-    For use in a ``foreachBatch`` function, with rows of its DataFrame that still have all of their columns. They are acknowledged with the
-    micro-batch; leave them out of what else the function writes. A repeat of the micro-batch must reject the same messages.
+    For use in a ``foreachBatch`` function, with rows of its DataFrame that still have all of their columns. The messages are acknowledged
+    with the micro-batch; leave their rows out of everything else that the function writes. If the micro-batch is repeated, the function must
+    reject the same messages.
 
     Parameters
     ----------
     reason : str or Column
-        Why, for people. A text of 1 to 10,000 characters that is the same for the same kind of fault; or a column, for at most one call in a
-        micro-batch.
+        Why the messages are rejected, for people to read. A text of 1 to 10,000 characters that is the same for the same kind of fault; or a
+        column, for at most one call in a micro-batch.
     store : path or Store, optional
-        Of the queue. None is the one that the query reads, which this process knows if it may open a local socket.
+        The store of the queue. None is the store that the query reads; this process knows it only if it may open a local socket.
 
     Raises
     ------
     InvalidArgumentError
-        Outside of a micro-batch; if the queue has no ``dead_letter_queue``; if the micro-batch has rejected messages for the same reason
-        before.
+        Outside of a micro-batch; if the queue has no ``dead_letter_queue``; if an earlier call in the micro-batch has rejected other
+        messages for the same reason.
     SchemaMismatchError
         If the rows lack columns of the queue.
     IngressDisabledError
@@ -51,7 +52,7 @@ def reject(
 def dead_letters(
     store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None
 ) -> Iterator[DeadMessage]:
-    """The messages of a dead-message queue, partition by partition in their order.
+    """The messages of a dead-message queue, partition by partition, in the order in which they are put back.
 
     Parameters
     ----------
@@ -62,16 +63,16 @@ def dead_letters(
     ------
     NotAStoreError, QueueNotFoundError, QueueNotReadyError
     InvalidArgumentError
-        If it neither is nor has one.
+        If the queue neither is a dead-message queue nor has one.
     """
     return _redrive.dead_letters(Store.at(store, storage_options), queue)
 
 
 def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> dict[str, int]:
-    """Put the messages of a dead-message queue back into the queues from which they came; each once, also if this is interrupted.
+    """Put the messages of a dead-message queue back into the queues from which they came: each once, also if the call is interrupted.
 
-    There they are new messages, behind those that are there by now, and those of a key are in their order. Where a queue has
-    ``dead_letter_order='hold'``, disable its ingress first and let its groups read all that is there: nothing comes between then.
+    There they are new messages, behind the messages that the queue has by now, and messages of one key keep their order. If a queue has
+    ``dead_letter_order='hold'``, disable its ingress first and let its groups read all of its messages. Then no other message comes between.
 
     Parameters
     ----------
@@ -81,12 +82,12 @@ def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] 
     Returns
     -------
     dict
-        By name of the queue how many messages this call has put back.
+        For each queue, by name, how many messages this call has put back.
 
     Raises
     ------
     NotAStoreError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError, IngressDisabledError
     KeysHeldError
-        If something may come between; nothing is put back then.
+        If other messages may come between. Then nothing is put back.
     """
     return _redrive.redrive(Store.at(store, storage_options), queue)

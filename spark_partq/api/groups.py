@@ -27,7 +27,7 @@ def describe_group(
 ) -> GroupDescription:
     """State, members, flows and partitions of a consumer group, its lag, and warnings for operators (K8, R7).
 
-    A group that was deleted has the state ``Dead`` and nothing else; `history` still tells what became of it.
+    A group that was deleted has the state ``Dead`` and nothing else; `history` still shows its facts.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def explain(
 
 
 def list_groups(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Names of the store's consumer groups, sorted; also of those that cannot be read, which may be groups.
+    """Names of the store's consumer groups, sorted. Names whose tables cannot be read are listed, too, as they may be groups.
 
     Raises
     ------
@@ -67,14 +67,14 @@ def delete_group(
     report: Callable[[SessionWait], None] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Delete a consumer group and its positions, so that retention no longer waits for it (Q8).
+    """Delete a consumer group and its positions, so that retention no longer waits for the group (Q8).
 
-    A member that has died is waited for until its session is over.
+    If a member has died, the call waits until the member's session is over.
 
     Parameters
     ----------
     report : function, optional
-        Is told once for whom it waits, before it does.
+        Called once with the members that the call waits for, before it waits.
 
     Raises
     ------
@@ -95,23 +95,24 @@ def reset_offsets(
     report: Callable[[SessionWait], None] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[OffsetReset]:
-    """Set the positions of a consumer group that nobody consumes in: it reads on from there, whatever its queries' checkpoints say (H4).
+    """Set the positions of a consumer group in which no query consumes: it reads on from there, whatever its queries' checkpoints say (H4).
 
-    A member that has died is waited for until its session is over. What was delivered before and comes again is marked
-    (``_redelivered``). A table that `delta_sink` writes keeps the rows that it has: they are not written twice.
+    If a member has died, the call waits until the member's session is over. Messages that were delivered before and are delivered again are
+    marked (``_redelivered``). A table that `delta_sink` writes keeps its rows: they are not written twice.
 
     Parameters
     ----------
     to : str or dict
-        ``"earliest"``, ``"latest"``; ``"time:2026-11-01T00:00:00Z"``, the first message that was enqueued then or later (UTC if it
-        names no zone); ``"by:P1D"``, the same of a day ago; ``{"orders": {3: 120, 4: -2}}``, the next offset wanted of these partitions, -2
-        for the first message and -1 for the end, also as JSON. A partition without a message of that time goes to its end.
+        ``"earliest"`` or ``"latest"``. ``"time:2026-11-01T00:00:00Z"``: the first message that was enqueued then or later (in UTC if the
+        text names no zone). ``"by:P1D"``: the same for a day ago. ``{"orders": {3: 120, 4: -2}}``, also as JSON: the next offset wanted of
+        these partitions; -2 is the first message and -1 the end. A partition without a message of the given time or later is set to its
+        end.
     queues : list of str, optional
         Only these of the queues that the group reads.
     dry_run : bool
-        Say what would be set, and change nothing.
+        Return what would be set, and change nothing.
     report : function, optional
-        Is told once for whom it waits, before it does.
+        Called once with the members that the call waits for, before it waits.
 
     Returns
     -------
@@ -138,26 +139,26 @@ def acknowledge(
     epochs: Mapping[tuple[str, int], int] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[tuple[str, int]]:
-    """Acknowledge what the application has finished of partitions, for a query with ``ack=manual`` (H5).
+    """Acknowledge the messages of partitions that the application has finished, for a query with ``ack=manual`` (H5).
 
     Parameters
     ----------
     offsets : dict
-        ``{("orders", 3): 120}``: the next offset wanted, per queue and partition. Going back changes nothing.
+        ``{("orders", 3): 120}``: the next offset wanted, per queue and partition. An offset below the group's position changes nothing.
     epochs : dict, optional
-        Of each partition the newest value of column ``_epoch`` among the messages that are acknowledged. Needed where no query of the
+        For each partition, the newest value of the column ``_epoch`` among the messages that are acknowledged. Needed if no query of the
         group runs in this driver.
 
     Returns
     -------
     list
-        Partitions whose acknowledgement was refused, because another query owns them by now (H4), or their queue has them no longer (S2).
-        That is an ordinary event: a new owner gets these messages again.
+        Partitions whose acknowledgement was refused, because another query owns them by now (H4) or their queue no longer has them (S2). A
+        refusal is an ordinary event: a new owner gets these messages again.
 
     Raises
     ------
     GroupNotFoundError, InvalidArgumentError
-        Before anything is written: an unknown partition, an offset that was never delivered.
+        If a partition is unknown, or an offset was never delivered. Nothing was written.
     """
     opened = Store.at(store, storage_options)
     return _acknowledge.acknowledge(opened, group, offsets, epochs, claims(group, opened.uri))
@@ -166,7 +167,7 @@ def acknowledge(
 def history(
     spark: SparkSession, store: StorePath, group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Every fact of a consumer group in order, as a DataFrame: who owned what, from when, why (U3). Also of one that was deleted.
+    """Every fact of a consumer group in order, as a DataFrame: which flow owned which partition, from when, and why (U3). Also of a deleted group.
 
     The columns are those of the group's control table; `spark_partq.analysis` computes ownerships, handoffs and lag from them.
 

@@ -18,9 +18,10 @@ def add_listener(spark: SparkSession, group: str, listener: Any, *, store: Store
     Parameters
     ----------
     listener : RebalanceListener
-        Or any object that has some of its methods. It is called at once for what the queries own already.
+        A `RebalanceListener`, or any object that has some of its methods. It is called at once for the partitions that the
+        queries own already.
     store : str, Path or Store, optional
-        Where the group is; None if the driver's queries have one store, or for all groups of that name.
+        The store of the group. None if the driver's queries have one store, or for the groups of that name in all stores.
     """
     from spark_partq.spark.session import driver_of  # here, as nothing else in this file needs Spark
 
@@ -28,9 +29,10 @@ def add_listener(spark: SparkSession, group: str, listener: Any, *, store: Store
 
 
 def flow_changes(spark: SparkSession, group: str, *, store: StorePath | None = None) -> dict[str, FlowChange]:
-    """Per flow, the partitions that it owns in the running micro-batch, and those it gained and lost since the one before (H6).
+    """Per flow, the partitions that it owns in the running micro-batch, and those gained and lost since the last one (H6).
 
-    For use in a ``foreachBatch`` function, whose tasks get it with their closure. Any session of this driver serves.
+    For use in a ``foreachBatch`` function; its tasks get the result with their closure. `spark` may be any session of this
+    driver.
     """
     return _driver.flow_changes(group, _uri(store))
 

@@ -60,13 +60,13 @@ def create_queue(
     partitions : int
         1 to 4096, or 0 for an exclusive queue (S6).
     key_hash : str
-        By which hash its keys are placed, for good: ``xxhash64``, or ``murmur2``, with which a key lies in the partition where Kafka's
-        default partitioner puts it. ``murmur2`` needs a key of one column, of type string or binary.
+        The hash that says which partition a key belongs to; it cannot be changed later. ``xxhash64``, or ``murmur2``, which puts a key into the
+        partition where Kafka's default partitioner puts it. ``murmur2`` needs a key of one column, of type string or binary.
     exist_ok : bool
-        Change nothing if the queue is there with the same schema, key, hash, partition count and settings.
+        Change nothing if the queue exists with the same schema, key, hash, partition count and settings.
     storage_options : dict, optional
-        Storage options (credentials, endpoint…) of a store that is given as a path, named as obstore names them; others have no
-        effect. A `Store` has its own.
+        Storage options (credentials, endpoint…) of a store that is given as a path, with the names that obstore uses; other options have no
+        effect. A `Store` has its own options.
     **settings
         See `core.queue.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
 
@@ -75,7 +75,7 @@ def create_queue(
     InvalidArgumentError, NotAStoreError, ReplicaError
         Before anything is written.
     QueueAlreadyExistsError
-        If there is one, with `exist_ok` if it is another one; the error names each difference.
+        If a queue of that name exists; with `exist_ok`, only if it differs from what is asked for. The error names each difference.
     """
     opened = Store.at(store, storage_options)
     columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
@@ -97,7 +97,7 @@ def describe_queue(
 
 
 def list_queues(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Names of the store's queues, sorted; also of those that cannot be read, which may be queues.
+    """Names of the store's queues, sorted. Names whose tables cannot be read are listed, too, as they may be queues.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def maintain(
     NewerStoreError
         If only a newer release may use a queue, or a group that reads it.
     PartqError
-        Of the first queue that cannot be maintained; all others were.
+        The error of the first queue that cannot be maintained. All queues that can be maintained were.
     """
     opened = Store.at(store, storage_options)
     if queue is not None:
@@ -165,9 +165,9 @@ def scale(
     storage_options: Mapping[str, str] | None = None,
     replica_options: Mapping[str, str] | None = None,
 ) -> QueueDescription:
-    """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until that has ended.
+    """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until the change has ended.
 
-    The call may be interrupted at any moment: calling it again goes on, and so do producers and consumers meanwhile.
+    The call may be interrupted at any moment: calling it again goes on. Producers and consumers go on meanwhile.
 
     Parameters
     ----------
@@ -180,17 +180,17 @@ def scale(
     confirm_lost : int, optional
         With ``delete``: how many messages may be lost at most.
     timeout_s : float, optional
-        Seconds to wait at most. Without it ``live`` waits as long as somebody reads the partitions that it removes, ``drain`` until
+        Seconds to wait at most. Without it, ``live`` waits as long as a group still reads the partitions that it removes, and ``drain`` until
         the queue is drained.
     report : function, optional
         Called again and again with what `scale` waits for.
     replica_options : dict, optional
-        Storage options of the replicas' stores; without them those of `store` serve if both are object stores.
+        Storage options of the replicas' stores. Without them, the options of `store` are used if both are object stores.
 
     Raises
     ------
     InvalidArgumentError
-        The count is wrong, the queue has it already and nothing of a change is left to do, or a loss was not confirmed.
+        The count is wrong; or the queue has this count already and no change is left to finish; or a loss was not confirmed.
     ScalingInProgressError
         Another change is under way, or `timeout_s` is over.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
@@ -212,20 +212,21 @@ def scale(
 def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> int:
     """Move the messages that are stuck in the parent of a queue that became partitioned into its partitions, in order (S6).
 
-    It begins where the group that is furthest behind has left the parent, and puts the copies behind the messages that the
-    partitions hold already. The call may be interrupted at any moment: calling it again goes on, and each message is copied once.
+    It begins at the position in the parent of the group that is furthest behind. The copies come behind the messages that the partitions hold
+    already. The call may be interrupted at any moment: calling it again goes on, and each message is copied once.
 
     Returns
     -------
     int
-        How many messages this call has copied; 0 if none is stuck. Of several calls at once none may count a file that one began and another ended.
+        How many messages this call has copied; 0 if none is stuck. If several calls run at once and one ends a file that another began, it may
+        be that neither counts that file.
 
     Raises
     ------
     InvalidArgumentError
-        If the queue is exclusive: its consumers read the parent. Or a dead-message queue: `redrive` reads the parent, too.
+        If the queue is exclusive, as its consumers read the parent. If it is a dead-message queue, as `redrive` reads the parent, too.
     ScalingInProgressError
-        If it is about to become exclusive.
+        If the queue is about to become exclusive.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
     """
     return _stuck.copy_stuck(open_queue(Store.at(store, storage_options), queue))
@@ -241,19 +242,20 @@ def alter_queue(
 ) -> QueueDescription:
     """Change settings of a queue while it is in use; producers, consumers and maintenance heed them once they have read them.
 
-    What is so already stays so. A call that was interrupted may have changed all or nothing; calling it again finishes it.
+    A setting that has the wanted value already stays as it is. A call that was interrupted may have changed all or nothing; calling it again
+    finishes it.
 
     Parameters
     ----------
     reset : iterable of str
-        Settings that get their default.
+        Settings that get their default value.
     **settings
         See `core.queue.settings.QueueSettings`, for example ``retention_ms=86_400_000``; durations in milliseconds.
 
     Raises
     ------
     InvalidArgumentError
-        With every wrong setting named.
+        The error names every wrong setting.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
         Nothing is changed.
     """
@@ -265,22 +267,23 @@ def alter_queue(
 def add_column(
     store: StorePath, queue: str, column: str | Struct, *, storage_options: Mapping[str, str] | None = None
 ) -> QueueDescription:
-    """Let a queue have a further column while it is in use; its dead-message queue gets it, too.
+    """Add a column to a queue while it is in use; its dead-message queue gets the column, too.
 
-    Messages that are there, and those of producers whose DataFrames lack it, have null there. A consumer has the column once it is started
-    again. What is so already stays so. Programs of an earlier release may not use the queue from there on.
+    Messages that exist already have null in the column, as do messages of producers whose DataFrames lack it. A consumer has the column once it
+    is started again. If the queue has the column already, nothing changes. From then on programs of an earlier release may not use the queue.
 
     Parameters
     ----------
     column : str or dict
-        Its name and type as Spark's DDL, for example ``"note string"``, or ``StructType.jsonValue()``; several at once are several columns.
+        Its name and type as Spark's DDL, for example ``"note string"``, or as ``StructType.jsonValue()``. Either may name several columns, which
+        are all added.
 
     Raises
     ------
     InvalidArgumentError
-        No queue, or no queue with a dead-message queue, can have a column of that name or type.
+        A queue, or a queue that has a dead-message queue, cannot have a column of that name or type.
     SchemaMismatchError
-        The queue, or its dead-message queue, has a column of that name and of another type.
+        The queue, or its dead-message queue, has a column of that name with another type.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
         Nothing is changed.
     """
@@ -294,9 +297,9 @@ def delete_messages(
 ) -> int:
     """Delete all messages of one key, also from the queue's dead-message queue, and return how many were deleted.
 
-    The others keep their offsets, so a consumer meets a gap. What producers are writing meanwhile is not deleted, and what consumers have begun
-    they read to its end. The former files are deleted by `maintain` when `vacuum_grace_ms` has passed since. Programs of an earlier
-    release may not use the queue from there on.
+    The other messages keep their offsets, so a consumer meets a gap. Messages that producers write during the call are not deleted, and
+    consumers read to its end what they have begun. `maintain` deletes the former files once `vacuum_grace_ms` has passed. From then on programs
+    of an earlier release may not use the queue.
 
     Parameters
     ----------
@@ -306,7 +309,7 @@ def delete_messages(
     Raises
     ------
     InvalidArgumentError
-        If these are not the columns of the queue's key, or a value is none of its column's type.
+        If these are not the columns of the queue's key, or a value does not have its column's type.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError, CommitFailedError
     """
     return _messages.delete_messages(open_queue(Store.at(store, storage_options), queue), key)
@@ -315,12 +318,14 @@ def delete_messages(
 def set_ingress(
     store: StorePath, queue: str, enabled: bool, *, storage_options: Mapping[str, str] | None = None
 ) -> QueueDescription:
-    """Let a queue take messages or not (S3); consumers go on. Its setting `reject_to_sender` says what producers get meanwhile.
+    """Enable or disable the ingress of a queue (S3): whether it takes messages.
+
+    Consumers go on. While ingress is disabled, the setting `reject_to_sender` says what producers get.
 
     Raises
     ------
     ScalingInProgressError
-        While `scale` drains the queue and sets its ingress itself.
+        While `scale` drains the queue: it sets the ingress itself.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
     """
     opened = Store.at(store, storage_options)

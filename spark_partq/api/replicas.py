@@ -21,7 +21,7 @@ def replicate(
     storage_options: Mapping[str, str] | None = None,
     replica_options: Mapping[str, str] | None = None,
 ) -> ReplicaStatus:
-    """Make a replica of a queue and of its groups in another store, or bring it up to date, in one pass (S7).
+    """Make a replica of a queue and of its groups in another store, or bring the replica up to date, in one pass (S7).
 
     The call may be interrupted at any moment; calling it again goes on. `scale` brings the replica up to date, too.
 
@@ -30,7 +30,8 @@ def replicate(
     location : path or Store
         The other store.
     replica_options : dict, optional
-        Storage options of the other store, if it is given as a path; without them those of `store` serve if both are object stores.
+        Storage options of the other store, if it is given as a path. Without them, the options of `store` are used if both are
+        object stores.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def replicas(
     Parameters
     ----------
     replica_options : dict, optional
-        Storage options of the replicas' stores; without them those of `store` serve if both are object stores.
+        Storage options of the replicas' stores. Without them, the options of `store` are used if both are object stores.
     """
     return _replicas.status(Store.at(store, storage_options), queue, replica_options)
 
@@ -75,12 +76,12 @@ def remove_replica(
     location : path or Store
         The other store.
     force : bool
-        Remove it also if that store cannot be reached, so that the replica may have been promoted.
+        Remove the replica also if its store cannot be reached; then it may have been promoted.
 
     Raises
     ------
     ReplicaError
-        If there is none, or it was promoted, or might have been.
+        If the queue has no such replica, or the replica was promoted, or may have been.
     """
     there, options = _place(location, replica_options)
     _removal.remove_replica(Store.at(store, storage_options), queue, there, force=force, options=options)
@@ -96,21 +97,23 @@ def promote(
 ) -> Promotion:
     """Make the replica of a queue in this store the queue that producers and consumers use (S7).
 
-    Groups go on where they had acknowledged. If the primary can be reached, it is fenced, and what it still has is copied first.
-    Start queries with new checkpoints and the same groups: those of before are refused, as their offsets may name other messages.
+    Groups go on from their acknowledged positions. If the primary can be reached, it is fenced first, and the messages that the
+    replica still lacks are copied. Start queries with new checkpoints and the same groups. Former checkpoints are refused, as their
+    offsets may name other messages.
 
     Parameters
     ----------
     force : bool
-        Go on although the primary is there but cannot be fenced or copied, or the replica was removed and its primary is lost; and
-        cancel the promotion of another replica that has not ended.
+        Go on although the primary exists but cannot be fenced or copied, or although the replica was removed and its primary is
+        lost. Also cancel a promotion of another replica that has not ended.
     primary_options : dict, optional
-        Storage options of the primary's store; without them those of `store` serve if both are object stores.
+        Storage options of the primary's store. Without them, the options of `store` are used if both are object stores.
 
     Raises
     ------
     ReplicaError
-        If the queue here is no replica, was promoted already, or has never been complete; or if another replica has taken over.
+        If the queue in this store is no replica, was promoted already, or has never been complete; or if another replica has taken
+        over.
     """
     return _promotion.promote(Store.at(store, storage_options), queue, force=force, options=primary_options)
 

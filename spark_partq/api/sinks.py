@@ -1,4 +1,4 @@
-"""Writing from Spark: messages into queues, and what became of messages into Delta tables."""
+"""Writing from Spark: messages into queues, and the results of messages into Delta tables."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ def queue_sink(
 ) -> QueueSink:
     """A function for ``writeStream.foreachBatch`` that writes each micro-batch into a queue exactly once (Q5).
 
-    With `exactly_once` the rows come from other queues of one group, row by row, and keep ``_queue``, ``_partition`` and ``_offset``, as for
-    `delta_sink`. What became of each message is then in the queue once, whichever consumer delivers it, and in the order of the
-    messages. Without it, a micro-batch that another consumer delivers again is another micro-batch.
+    With `exactly_once` the rows come from other queues that one group reads, row by row, and keep ``_queue``, ``_partition`` and ``_offset``,
+    as for `delta_sink`. Then the results of each message are in the queue once, whichever consumer delivers the message, and in the order of
+    the messages. Without it, a micro-batch that another consumer delivers again counts as another micro-batch.
 
-    The driver writes a micro-batch of up to 20,000 rows and 16 MiB itself if the one before was as small; executors write all others.
+    The driver itself writes a micro-batch of up to 20,000 rows and 16 MiB if the micro-batch before was as small; executors write all others.
 
-    Several queries of a program may have the same function: their micro-batches take turns. With a `sink_id` and without `exactly_once` that
-    is refused, as for each two queries with one `sink_id`.
+    Several queries of a program may use the same function: their micro-batches take turns. With a `sink_id` and without `exactly_once` this
+    is refused, as it is for any two queries with one `sink_id`.
 
     Parameters
     ----------
     order_by : str or list of str, optional
-        Columns that give the order of messages inside a micro-batch (Q4); None keeps the order in which Spark read them,
-        which over several files is not that of their names. With `exactly_once` also ``_offset``, which is the order in the queue that the
-        rows come from: a join that shuffles gives them in another one.
+        Columns that give the order of messages inside a micro-batch (Q4). None keeps the order in which Spark read the rows; over several
+        files that is not the order of the files' names. With `exactly_once` it may be ``_offset``, too: the order in the queue that the rows
+        come from. A join that shuffles changes that order.
     sink_id : str, optional
-        The name under which the queue recognizes replayed batches; None takes the streaming query's id. With `exactly_once` it tells
-        several sinks of one group apart that write into one queue.
+        The name by which the queue recognizes replayed batches; None takes the streaming query's id. With `exactly_once` the name tells apart
+        several sinks of one group that write into one queue.
     exactly_once : bool
-        See above. The DataFrame's columns that the source adds are left out.
+        See above. The columns that the source adds to the DataFrame are not written.
 
     Raises
     ------
@@ -55,8 +55,8 @@ def queue_sink(
     SchemaMismatchError, SinkAheadError
         From a micro-batch, before anything of it is written.
     InvalidArgumentError
-        From a second call in a micro-batch with other rows: give all to one call, as the queue would take them for those that it has. In a
-        thread that a function starts itself, and that is no ``pyspark.InheritableThread``, such a call is not noticed.
+        From a second call in a micro-batch with other rows. Give all rows to one call, as the queue would take the second rows for those that
+        it has. Such a call is not noticed in a thread that a function starts itself and that is no ``pyspark.InheritableThread``.
     """
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     return QueueSink(Store.at(store, storage_options), queue, columns, sink_id, exactly_once)
@@ -74,7 +74,7 @@ def append(
 ) -> int:
     """Write a batch DataFrame into a queue and return how many messages were added.
 
-    With `sink_id` and `batch_id` (rising from 0) a repeated call adds nothing (Q5) and returns 0 for a batch that is already in.
+    With `sink_id` and `batch_id` (rising from 0), a repeated call adds nothing (Q5): it returns 0 for a batch that is already in the queue.
 
     Raises
     ------
@@ -96,25 +96,25 @@ def delta_sink(
 ) -> DeltaSink:
     """A function for ``writeStream.foreachBatch`` that writes each message's rows into a Delta table exactly once.
 
-    The rows come from queues of one group, row by row (select, filter, explode, a join with a table), and keep ``_queue``, ``_partition`` and
-    ``_offset``. They are committed together with the group's position in each partition. So it does not matter that a consumer is killed, is
-    too slow, or hands a partition over, that the queue is resized, or that a checkpoint is lost: a row is neither lost nor there twice.
+    The rows come from queues that one group reads, row by row (select, filter, explode, a join with a table), and keep ``_queue``,
+    ``_partition`` and ``_offset``. The sink commits the rows together with the group's position in each partition. So no row is lost and no
+    row is there twice, even if a consumer is killed, is too slow, or hands a partition over, the queue is resized, or a checkpoint is lost.
 
-    Several queries of a program may have the same function: their micro-batches take turns.
+    Several queries of a program may use the same function: their micro-batches take turns.
 
     Parameters
     ----------
     table : str or path
         A folder, or an object store's URI. Delta's ``OPTIMIZE``, ``VACUUM`` and readers may use the table meanwhile.
     partition_by : str or list of str, optional
-        Columns that partition a table that is made.
+        Columns that partition the table, if the sink makes it.
     create : bool
-        Make the table if there is none, with the columns of the first micro-batch.
+        Make the table if it does not exist, with the columns of the first micro-batch.
     merge_schema : bool
-        Add columns that the table lacks, as nullable ones. ``_queue``, ``_partition``, ``_offset`` and the others that the source adds are
-        columns only of a table that was made with them.
+        Add the columns that the table lacks, as nullable ones. ``_queue``, ``_partition``, ``_offset`` and the other columns that the source
+        adds are never added: only a table that was made with them has them.
     name : str, optional
-        Tells several sinks of one group apart that write into one table; each has positions of its own.
+        Tells apart several sinks of one group that write into one table; each has its own positions.
 
     Raises
     ------
@@ -130,14 +130,14 @@ def delta_sink(
 def positions(batch: DataFrame) -> dict[QueuePartition, Position]:
     """Where the messages of each partition begin and end in a micro-batch, as a value for a transaction of your own.
 
-    For use in a ``foreachBatch`` function, with its DataFrame; it runs a Spark job. Keep ``end`` by group, incarnation and partition where
-    the results are, in the same transaction, and leave out messages below what is kept there: see `Position.first_missing` and
-    `Position.moved`.
+    For use in a ``foreachBatch`` function, with its DataFrame; it runs a Spark job. Keep ``end``, by group, incarnation and partition, where
+    the results are, and write it in the same transaction. Leave out messages below the offset that is kept there: see
+    `Position.first_missing` and `Position.moved`.
 
     Raises
     ------
     InvalidArgumentError
-        Outside of a micro-batch, or if the query reads queues by several groups, or the rows do not say which messages they come from.
+        Outside of a micro-batch, or if the query reads queues for several groups, or the rows do not say which messages they come from.
     """
     from spark_partq.spark.micro_batch import delivered
 

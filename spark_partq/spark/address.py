@@ -1,8 +1,8 @@
-"""Where a driver listens for its planners: a local socket in a folder that the driver makes for itself, and a token.
+"""Where a driver listens for its planners: a local socket in a folder that the driver makes for itself. A planner must know a token.
 
-The name of the folder is new for each driver and cannot be guessed, so nobody has made it before, and two containers that share a folder
-for temporary files do not meet. Spark carries the address to the planners of this driver's queries, and to no other, inside the source
-that `register` gives it.
+The name of the folder is new for each driver and cannot be guessed. So no other process has made the folder before, and two containers
+that share a folder for temporary files do not use the same one. The address is inside the source that `register` gives to Spark. Spark
+carries it to the planners of this driver's queries, and to no others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Address:
         Raises
         ------
         OSError
-            If it does not listen any more, or the folder is not one that only this user can use.
+            If the driver does not listen any more, or users other than this one can use the folder.
         """
         _check_folder(self.folder)
         return _connect(self.path)
@@ -65,7 +65,7 @@ def listen() -> tuple[Address, socket.socket]:
         _check_folder(address.folder)
         server.bind(starting)
         server.listen()
-        os.rename(starting, address.path)  # a socket without a listener would pass for that of a killed process
+        os.rename(starting, address.path)  # a socket that does not listen yet would look like one of a killed process
     except OSError:
         server.close()
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def _connect(path: str) -> socket.socket:
 
 
 def _sweep(parent: str) -> None:
-    """Remove what this user's drivers left that were killed."""
+    """Remove the sockets and folders of this user's drivers that were killed."""
     with contextlib.suppress(OSError):
         for name in os.listdir(parent):
             if name.startswith(_PREFIX):
@@ -101,7 +101,7 @@ def _sweep(parent: str) -> None:
 
 def _sweep_one(address: Address) -> None:
     client = socket.socket(socket.AF_UNIX)
-    client.setblocking(False)  # one whose driver stands still may not answer
+    client.setblocking(False)  # a driver that stands still may not answer
     try:
         _check_folder(address.folder)
         client.connect(address.path)

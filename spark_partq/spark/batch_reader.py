@@ -19,15 +19,15 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Piece, slices
 from spark_partq.storage.queue.starting import offset_at_time
 
-# A task reads about so many stored bytes, like spark.sql.files.maxPartitionBytes.
+# A task reads about this many stored bytes, like spark.sql.files.maxPartitionBytes.
 _TASK_BYTES = 128 << 20
 
 
 class BatchReader(DataSourceReader):
     """Reads the requested ranges, as they are at the moment of planning.
 
-    It takes no filters (`pushFilters`): Spark keeps the tasks that are planned for a filter for every other use of the same DataFrame, also
-    without that filter, which would then lack rows.
+    It takes no filters (`pushFilters`). Spark would use the tasks that are planned for a filter again for every other use of the same
+    DataFrame. A use without the filter would then lack rows.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_partq.core.delivery.topics import Topic
 from spark_partq.core.errors import InvalidArgumentError, StoreUnavailableError
 
-# A job that Python starts has it; spark-submit is told.
+# A job that Python starts has this package; spark-submit must be given it.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 _CLIENT_OPTION, _ISOLATION = "kafka.", "isolation.level"
 _MASK = (1 << 64) - 1
@@ -26,14 +26,14 @@ def describe_topic(spark: SparkSession, name: str, options: Mapping[str, str]) -
     Parameters
     ----------
     options : dict
-        Of the connector; those that begin with ``kafka.`` are the client's.
+        Options of the connector; those that begin with ``kafka.`` are for the client.
 
     Raises
     ------
     InvalidArgumentError
-        If there is no such topic, or the connector is not there.
+        If there is no such topic, or Spark does not have the connector.
     StoreUnavailableError
-        If no broker answers, or it refuses.
+        If no broker answers, or the broker refuses.
     """
     jvm: Any = spark.sparkContext._jvm
     clients = jvm.org.apache.kafka.clients.admin

@@ -1,12 +1,12 @@
 """How a planner and its driver talk: lines of JSON over a local socket.
 
-Spark plans a Python source in a process of its own, a child of the JVM, without a session; the user's callbacks live in the
-driver's Python. The planner has the driver's address from the source (`address`), and says the token of it first. A planner that cannot
-reach its driver works without: nothing that the protocol needs depends on it.
+Spark plans a Python source in a separate process, a child of the JVM, without a session; the user's callbacks live in the driver's
+Python. The planner gets the driver's address from the source (`address`), and first sends the token of that address. A planner that
+cannot reach its driver works without the driver: nothing that the protocol needs depends on it.
 
-The planner tells the driver that it is about to join, and gets the application and its executors for an answer; and it reports what
-happened to the group's partitions, and gets an answer when the callbacks have run. The driver tells the planner that a micro-batch is
-finished, and whether the query keeps state by key in Spark, and that the query has ended.
+The planner tells the driver that it is about to join; the answer names the application and its executors. The planner also reports what
+happened to the group's partitions; the answer comes when the callbacks have run. The driver tells the planner that a micro-batch is
+finished, whether the query keeps state by key in Spark, and that the query has ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JsonConnection:
             self._socket.sendall((json.dumps(message) + "\n").encode())
 
     def receive(self) -> Message | None:
-        """The next message; None if the connection is closed, or what comes is no message."""
+        """The next message; None if the connection is closed, or if what arrives is no message."""
         try:
             text = self._reader.readline()
             found = json.loads(text) if text.endswith("\n") else None
@@ -59,7 +59,7 @@ class DriverClient:
     Parameters
     ----------
     address : Address
-        Where the driver of the query listens. If it does not, this logs one warning.
+        Where the driver of the query listens. If the driver does not listen, this logs one warning.
     handler : DriverEventHandler
         Called, in a thread of its own, for each message that is not an answer.
     """

@@ -17,11 +17,11 @@ class QueryCheckpoint:
         self._files = self._path("").getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def is_new(self) -> bool:
-        """Whether no query has begun with it: Spark has neither planned a micro-batch there nor kept where its source begins."""
+        """Whether no query has begun with this checkpoint: Spark has neither planned a micro-batch in it nor kept where its source begins."""
         return self._is_empty("offsets") and self._is_empty("sources/0")
 
     def first_offsets(self) -> dict[str, Any]:
-        """Where the query began to read its topic, by topic and partition; nothing if that is not there."""
+        """Where the query began to read its topic, by topic and partition; empty if the checkpoint does not say."""
         path = self._path("sources/0/0")
         if not self._files.exists(path):
             return {}

@@ -56,7 +56,7 @@ class DeltaSink:
         self._name = None if name is None else check_name("sink", name)
         self._create, self._merge_schema = create, merge_schema
         self._target: DeltaTarget | None = None
-        self._run: Run | None = None  # of the query that opened it
+        self._run: Run | None = None  # of the query that opened the target
         self._sources: dict[str, Queue] = {}  # by their ids
 
     @in_turn
@@ -67,7 +67,7 @@ class DeltaSink:
         )
         with writing_once(batch, "delta", self._place.uri, self._name or "", otherwise=again) as run:
             if self._run is not run:
-                self._target, self._run = None, run  # a query that is started again takes the table that is there
+                self._target, self._run = None, run  # a query that is started again takes the table as it is now
             self._deliver_once(batch)
 
     def _deliver_once(self, batch: DataFrame) -> None:
@@ -87,11 +87,11 @@ class DeltaSink:
         deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, ends)
 
     def _reads_durable(self, batch: DataFrame, planned: MicroBatch) -> bool:
-        """Whether one of the queues has ``durability=disk`` by now."""
+        """Whether one of the queues has ``durability=disk`` now."""
         if {queue_id for queue_id, _ in planned.by_id} - self._sources.keys():
             self._sources = {queue.state.queue_id: queue for queue in open_sources(batch, planned)}
         for queue in self._sources.values():
-            with contextlib.suppress(PartqError):  # the planner tells what it is
+            with contextlib.suppress(PartqError):  # the planner reports the error
                 queue.control.refresh()
         return any(queue.state.settings.durable for queue in self._sources.values())
 
@@ -120,7 +120,7 @@ class DeltaSink:
                 )
 
     def _columns(self, target: DeltaTarget, given: Struct) -> list[dict[str, Any]]:
-        """The columns to write, in the table's order; those of the messages that the table lacks are left out.
+        """The columns to write, in the table's order. Columns that the source adds are left out if the table lacks them.
 
         Raises
         ------
@@ -175,12 +175,13 @@ class DeltaSink:
     def _write(
         self, batch: DataFrame, target: DeltaTarget, columns: Sequence[Mapping[str, Any]], wanted: Wanted
     ) -> tuple[list[TableFile], dict[QueuePartition, int]]:
-        """Run the job and return the files of all tasks, and where their messages end; no file is left if a row is at fault."""
+        """Run the job and return the files of all tasks, and where their messages end. If a row is at fault, no file is left."""
         constraints = target.constraints
-        # A folder cannot be named by an empty text, so it becomes null, as Delta's own writers do; before the constraints ask.
+        # A folder cannot have an empty name, so an empty text becomes null, as Delta's own writers do. This comes before the
+        # constraints are checked.
         texts = [f["name"] for f in columns if f["name"] in target.partition_by and f["type"] == "string"]
         batch = batch.withColumns({name: sf.nullif(sf.col(quoted(name)), sf.lit("")) for name in texts})
-        if constraints:  # they may be about columns that the rows lack, which are null then
+        if constraints:  # constraints may name columns that the rows lack; these are null
             lacking = [f for f in target.schema["fields"] if f["name"] not in batch.columns]
             batch = batch.withColumns({f["name"]: sf.lit(None).cast(type_name(f["type"])) for f in lacking})
         rows = batch.select(

@@ -1,7 +1,7 @@
 """The driver's side of its queries' memberships: callbacks, manual acknowledgement, reports of finished micro-batches.
 
 One `Driver` serves all queries of this process. It starts with `register` and listens for the planners (`channel`, `address`). Spark tells
-it which micro-batches have finished and which queries have ended (`spark_events`).
+the driver which micro-batches have finished and which queries have ended (`spark_events`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_partq.storage.procedures.consume.application import Message
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long a driver that cannot hear a planner waits, as there may be too many open files.
+# How long a driver waits if it cannot accept a planner's connection, as there may be too many open files.
 _AGAIN_S = 1.0
 
 _log = logging.getLogger("spark_partq")
@@ -35,27 +35,27 @@ _log = logging.getLogger("spark_partq")
 class RebalanceListener:
     """Callbacks for what happens to a group's partitions (H6); override those that you need. Partitions are (queue, number).
 
-    Called on the driver, in a thread of its own, between the micro-batches that the call is about: `on_partitions_assigned`
-    before the first that has the partition, `on_partitions_revoked` after the last and before another query gets it,
-    `on_partitions_lost` when another query has it already. Planning waits for the call. An exception stops the query.
+    Called on the driver, in a thread of its own, between micro-batches. `on_partitions_assigned` comes before the first micro-batch that has
+    the partition. `on_partitions_revoked` comes after the last one and before another query gets the partition. `on_partitions_lost` comes
+    when another query has the partition already. Planning waits for the call. An exception stops the query.
     """
 
     def on_partitions_assigned(self, partitions: list[QueuePartition]) -> None:
         """This query now owns these partitions."""
 
     def on_partitions_revoked(self, partitions: list[QueuePartition]) -> None:
-        """This query gives up these partitions; all that was delivered of them is acknowledged, unless the query was stopped."""
+        """This query gives up these partitions. All their delivered messages are acknowledged, unless the query was stopped."""
 
     def on_partitions_lost(self, partitions: list[QueuePartition]) -> None:
         """This query has lost these partitions: its session expired, or a handoff took too long. Another query may process them by now."""
 
     def on_active_changed(self, flow: str, active: bool) -> None:
-        """A flow of this query has become active (it has partitions now), or a standby without any."""
+        """A flow of this query has become active (it has partitions now), or a standby (it has none)."""
 
 
 @dataclass(frozen=True)
 class FlowChange:
-    """The partitions that a flow owns in this micro-batch, and those that it gained and lost since the one before."""
+    """The partitions that a flow owns in this micro-batch, and those that it gained and lost since the micro-batch before."""
 
     owned: tuple[QueuePartition, ...] = ()
     gained: tuple[QueuePartition, ...] = ()
@@ -64,7 +64,7 @@ class FlowChange:
 
 @dataclass
 class Session:
-    """A connected planner, and what it last reported of its partitions."""
+    """A connected planner, and its last report about its partitions."""
 
     connection: JsonConnection
     group: str
@@ -76,7 +76,7 @@ class Session:
 
 
 class Registration:
-    """A listener, for a group of that name in one store, or in any. It is called by one thread at a time."""
+    """A listener for a group of that name, in one store or in any store. It is called by one thread at a time."""
 
     def __init__(self, listener: Any, group: str, store: str | None) -> None:
         self._listener, self.group, self.store = listener, group, store
@@ -86,7 +86,7 @@ class Registration:
         return session.group == self.group and self.store in (None, session.store)
 
     def call(self, report: Message) -> None:
-        """Tell the listener what it has methods for."""
+        """Call those methods that the listener has."""
         with self.lock:
             for what in ("revoked", "lost", "assigned"):
                 partitions = _partitions(report.get(what, []))
@@ -107,7 +107,8 @@ class Driver:
     Attributes
     ----------
     address : Address or None
-        Where it listens, for `PartqDataSource.of`; None if it cannot. Then this has logged a warning, and queries work without it.
+        Where the driver listens, for `PartqDataSource.of`; None if it cannot listen. Then it has logged a warning, and queries work without
+        it.
     """
 
     _instances: ClassVar[dict[int, Driver]] = {}  # by process, as a fork has no thread that serves
@@ -143,11 +144,11 @@ class Driver:
 
     @classmethod
     def started(cls) -> Driver | None:
-        """The same, if there is one."""
+        """The driver's side of all queries of this process, if it was started."""
         return cls._instances.get(os.getpid())
 
     def serve(self, spark: SparkSession) -> None:
-        """Get the events of the session's queries, as soon as one of them joins a group."""
+        """Receive the events of the session's queries, as soon as one of them joins a group."""
         self._spark.add(spark)
 
     def serves(self, spark: SparkSession) -> bool:
@@ -156,7 +157,7 @@ class Driver:
     # ---- for the application
     def add_listener(self, group: str, listener: Any, store: str | None = None) -> None:
         added = Registration(listener, group, store)
-        with added.lock:  # what the planners report meanwhile, it hears after this
+        with added.lock:  # what planners report meanwhile is told to the listener after this
             with self._lock:
                 self._listeners.append(added)
                 known = [
@@ -207,7 +208,7 @@ class Driver:
             connection.close()
 
     def _greeted(self, connection: JsonConnection) -> Session | None:
-        """What a planner says first; None if that is not one of this driver's."""
+        """The session of a planner, from its first message; None if it is not a planner of this driver."""
         said = connection.receive() or {}
         names = [said.get(name) for name in ("token", "group", "instance", "store")]
         if self.address is None or not all(isinstance(name, str) for name in names):
@@ -232,7 +233,7 @@ class Driver:
             self._ended(session)
 
     def _ended(self, session: Session) -> None:
-        """Say what a planner has lost that died, or could not reach the store to leave its group: nobody else would."""
+        """Report as lost the partitions of a planner that died, or could not reach the store to leave its group: no other process would."""
         has_now = {place for other in self.sessions(session.group, session.store) for place in other.owned}
         lost = sorted(session.owned - has_now)
         if lost:
@@ -265,7 +266,7 @@ def _forget(address: Address, owner: int) -> None:
 
 
 def flow_changes(group: str, store: str | None = None) -> dict[str, FlowChange]:
-    """Per flow of the group's queries in this driver: what it owns, gained and lost. For use in ``foreachBatch``."""
+    """For each flow of the group's queries in this driver, what it owns, gained and lost. For use in ``foreachBatch``."""
     found: dict[str, FlowChange] = {}
     driver = Driver.started()
     for session in driver.sessions(group, store) if driver is not None else []:
@@ -277,10 +278,10 @@ def flow_changes(group: str, store: str | None = None) -> dict[str, FlowChange]:
 
 
 def claims(group: str, store: str) -> dict[QueuePartition, tuple[str, int, int, str]]:
-    """Of each partition that a query of this process owns: queue id, number, epoch, incarnation.
+    """For each partition that a query of this process owns: queue id, number, epoch, incarnation.
 
-    A query reports its epochs when it plans something. So one that has lost a partition and is idle since still has those of before: who owns
-    it counts, then the highest epoch.
+    A query reports its epochs when it plans something. So a query that has lost a partition and is idle since then still has its old epochs.
+    If two queries claim a partition, the one that owns it counts, then the one with the higher epoch.
     """
     found: dict[QueuePartition, tuple[bool, int, str, str]] = {}
     driver = Driver.started()

@@ -34,7 +34,7 @@ from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
-# What Spark's connector gives of a message, by name its type in Spark's DDL.
+# The columns that Spark's connector gives for a message: name, and type in Spark's DDL.
 COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -47,7 +47,7 @@ COLUMNS = {
 }
 _TEXTS = "key", "value"  # bytes, which a queue may keep as text
 _IN_VALUE = "value."
-_NOWHERE = str(None)  # what an error says of a row that comes from no topic
+_NOWHERE = str(None)  # how an error names the topic of a row that comes from none
 
 
 def columns_for(schema: Struct, key: Sequence[str], select: Sequence[str], key_from: str | None) -> list[str]:
@@ -56,14 +56,14 @@ def columns_for(schema: Struct, key: Sequence[str], select: Sequence[str], key_f
     Parameters
     ----------
     select : sequence of str
-        Expressions that a user gave instead.
+        Expressions that a user gave; they are used instead.
     key_from : str, optional
         ``value.<field>``: the queue's key is that field of the value, which is JSON.
 
     Raises
     ------
     InvalidArgumentError
-        If nobody can tell where a column comes from.
+        If nothing says where a column comes from.
     """
     if select and key_from:
         raise InvalidArgumentError("--select says where the key comes from, too; give it or --key-from, and not both")
@@ -117,7 +117,7 @@ class TopicSink:
     Parameters
     ----------
     sink_id : str
-        Under which name the queue keeps what it has of the topic.
+        The name under which the queue records how far it has the topic.
     columns : sequence of str
         Expressions over the connector's columns, as `columns_for` gives them.
     topic : function
@@ -147,14 +147,14 @@ class TopicSink:
 
     @in_turn
     def starting_offsets(self, otherwise: str, fail_on_data_loss: bool, is_new: bool) -> str:
-        """Where to begin with a new checkpoint, in Spark's JSON: where the queue says.
+        """Where to begin with a new checkpoint, in Spark's JSON: where the queue's positions say.
 
         Parameters
         ----------
         otherwise : {"earliest", "latest"}
             Where to begin if the queue has nothing of the topic.
         is_new : bool
-            The checkpoint is new. Then the queue keeps where it begins, before a message is read: another job begins there, too.
+            The checkpoint is new. Then the queue records where the job begins, before a message is read. So another job begins there, too.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class TopicSink:
         """
         if is_new:
             retrying(self._queue.store.runtime, lambda: self._begin(otherwise), self._target.what)
-        # Before the broker is asked: another job may add messages that came after its answer.
+        # This comes before the broker is asked: another job may add messages that came after the broker's answer.
         positions = read_positions(self._queue, positions_sink(self._sink_id, self._sink_id))
         topic = self._topic()
         known = recorded(positions, self._sink_id, topic)
@@ -170,7 +170,7 @@ class TopicSink:
         return starting_offsets(topic, known)
 
     def _begin(self, otherwise: str) -> None:
-        """Keep where to begin, if the queue has nothing of the topic."""
+        """Record in the queue where to begin, if the queue has nothing of the topic."""
         self._target.refresh()
         topic = self._topic()
         if not recorded(self._target.positions, self._sink_id, topic):
@@ -186,7 +186,7 @@ class TopicSink:
             for start, end in bounds_of(batch)
             if isinstance(end, dict) and topic.name in end
         ]
-        if not bounds:  # nothing of the micro-batch would be wanted
+        if not bounds:  # the queue would want nothing of the micro-batch
             raise CheckpointMismatchError(
                 f"this micro-batch holds nothing of topic {topic.name!r}: the checkpoint is of another topic or source. Nothing was written. Use a new "
                 "checkpoint: the queue says where to begin",
@@ -203,9 +203,9 @@ class TopicSink:
         Parameters
         ----------
         batch : DataFrame
-            Of the connector's columns.
+            Has the connector's columns.
         ends : dict
-            By partition the end of the micro-batch.
+            For each partition, the end of the micro-batch.
 
         Raises
         ------
@@ -232,7 +232,10 @@ class TopicSink:
             ) from None
 
     def _marked(self, rows: DataFrame) -> DataFrame:
-        """The same rows, of which those without a key come from nowhere, if each is to have one: the job that writes them finds them, and writes none."""
+        """If each row must have a key: the same rows, where those without a key have no topic.
+
+        The job that writes them finds these and writes nothing.
+        """
         key = self._queue.state.key
         if self._null_keys or not key or any(name not in rows.columns for name in key):
             return rows
@@ -240,7 +243,7 @@ class TopicSink:
         return rows.withColumn(SOURCE[0], sf.when(~lacks, sf.col(SOURCE[0])))
 
     def _check_begun(self, topic: Topic, starts: Mapping[str, int], batch_id: int) -> None:
-        """Refuse a checkpoint that goes on where another queue ends, or where this one did before it was put back.
+        """Refuse a checkpoint that goes on where another queue ends, or where this queue ended before it was restored to an earlier state.
 
         Raises
         ------
@@ -248,7 +251,7 @@ class TopicSink:
         """
         self._target.refresh()
         known = recorded(self._target.positions, self._sink_id, topic)
-        if not known:  # who begins with a new checkpoint records where
+        if not known:  # a job that begins with a new checkpoint records where
             raise CheckpointMismatchError(
                 f"the checkpoint has {batch_id + 1:,} micro-batches of topic {topic.name!r}, and queue {self._queue.name!r} has nothing of it as sink "
                 f"{self._sink_id!r}: it belongs to another queue or sink. Nothing was written. Use a new checkpoint: the queue says where to begin",

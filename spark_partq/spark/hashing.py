@@ -1,6 +1,6 @@
 """The partition of a row as a Spark expression; `core.payload.keys` computes the same in Python.
 
-It is one SQL text: what PySpark asks the JVM for each function and column would take longer than a small batch.
+It is one SQL text. PySpark would ask the JVM for each function and each column, which would take longer than a small batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
 
-Expression = str | Column  # SQL, or a column of what SQL has no function for
+Expression = str | Column  # SQL, or a column if SQL has no function for it
 
 
 def selected(rows: DataFrame, expressions: Iterable[Expression], names: Sequence[str]) -> DataFrame:
@@ -33,8 +33,8 @@ def selected(rows: DataFrame, expressions: Iterable[Expression], names: Sequence
 def partition_column(state: QueueState, given: Collection[str], salt: str) -> Expression:
     """The partition number of each row, a long, under the map in force.
 
-    A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
-    `salt` (Q3), which names the batch and so spreads rows that are all alike.
+    A row with a key is placed by the hash of its key (Q2). A row without one (no key columns, or all null) is placed by the hash of its whole
+    content and `salt` (Q3). `salt` names the batch, so rows that are all alike are spread over the partitions from batch to batch.
 
     Parameters
     ----------
@@ -79,5 +79,5 @@ def _hashable(name: str, type_: object) -> str:
 
 
 def quoted(name: str) -> str:
-    """How the column of exactly this name is written, whatever it contains."""
+    """How SQL writes the column of exactly this name, whatever characters the name contains."""
     return "`" + name.replace("`", "``") + "`"

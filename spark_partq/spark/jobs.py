@@ -83,7 +83,7 @@ ToOptions = Annotated[
     ),
 ]
 
-# How long a micro-batch may go on after the job was told to stop. Most schedulers kill after 30 s.
+# How long a micro-batch may go on after the job was told to stop. Most schedulers kill a job after 30 s.
 GRACE_S = 20.0
 _STOP, _ENDED = "stop", "ended"
 
@@ -91,8 +91,8 @@ _STOP, _ENDED = "stop", "ended"
 class Stop:
     """Turns SIGTERM and SIGINT into a polite end of the job.
 
-    The job finishes the running micro-batch and begins no other. A second signal, or `GRACE_S`, ends it at once; the next start then
-    repeats what was interrupted.
+    The job finishes the running micro-batch and begins no other. A second signal ends the job at once, as does the end of `GRACE_S`.
+    The next start then repeats the micro-batch that was interrupted.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Stop:
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._stopping = threading.Event()
         if _under_spark_submit():
-            # Under spark-submit the process that gets the signals is the JVM around this one. On Ctrl-C both get it.
+            # Under spark-submit the JVM, which is the parent of this process, gets the signals. On Ctrl-C both processes get it.
             _on_jvm_signals(lambda: self._events.put(_STOP))
             self._on_signal: Callable[[], None] = lambda: None
         else:
@@ -118,7 +118,7 @@ class Stop:
         return gate
 
     def wait(self, seconds: float) -> bool:
-        """Wait so many seconds; True, at once, if the job was told to stop."""
+        """Wait this many seconds. As soon as the job is told to stop, return True."""
         with contextlib.suppress(queue.Empty):
             self._events.get(timeout=seconds)
             return True
@@ -130,7 +130,7 @@ class Stop:
         Raises
         ------
         StreamingQueryException
-            If it failed by itself.
+            If the query failed by itself.
         """
         _on_signals(self._on_signal)  # a new session puts a handler of its own for SIGINT in place
         threading.Thread(target=self._watch, args=(query,), daemon=True).start()
@@ -176,7 +176,7 @@ def _under_spark_submit() -> bool:
 
 
 def _gateway() -> Any:
-    SparkContext._ensure_initialized()  # connects to the JVM that is there; makes no context
+    SparkContext._ensure_initialized()  # connects to the JVM that exists; makes no context
     return SparkContext._gateway
 
 
@@ -197,7 +197,7 @@ def _on_jvm_signals(action: Callable[[], None]) -> None:
 
 def main(command: Callable[..., None]) -> None:
     """Run a job's command: exit code 0 done, 1 refused (one line on stderr), 2 wrong usage."""
-    # py4j logs every error of a foreachBatch function with its traceback; it arrives here too.
+    # py4j logs every error of a foreachBatch function with its traceback; the same error arrives here, too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         parser(command)()
@@ -210,7 +210,7 @@ def main(command: Callable[..., None]) -> None:
 
 
 def parser(command: Callable[..., None]) -> typer.Typer:
-    """What reads the arguments of a job and calls its command."""
+    """The parser that reads the arguments of a job and calls its command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     app.command(help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
@@ -222,7 +222,7 @@ def tell(message: str) -> None:
     if not _under_spark_submit():
         print(message, file=sys.stderr)
         return
-    # What the Python of a driver writes to stderr, spark-submit sends to stdout.
+    # spark-submit sends to stdout what the Python process of a driver writes to stderr.
     jvm: Any = _gateway().jvm
     jvm.java.lang.System.err.println(message)
 
@@ -230,7 +230,7 @@ def tell(message: str) -> None:
 def refusal(error: BaseException) -> str | None:
     """``[CLASS] message`` of a refused request, in one line; None for any other error.
 
-    Spark wraps our errors from its Python workers and callbacks as text into its own.
+    Spark wraps our errors from its Python workers and callbacks, as text, into its own errors.
     """
     if isinstance(error, PartqError):
         return _one_line(str(error))

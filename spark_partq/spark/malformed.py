@@ -1,4 +1,4 @@
-"""Rows of text files that cannot be read as the columns they should have: what Spark is to do with them, and how that is told."""
+"""Malformed rows of text files, which cannot be read as the columns that they should have: what Spark does with them, and how errors report them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from spark_partq.core.errors import SchemaMismatchError
 
 Malformed = Literal["fail", "drop", "null"]
 
-# What Spark calls it. Its own default is PERMISSIVE: a value that cannot be read becomes null, and nobody is told.
+# Spark's names of the modes. Spark's own default is PERMISSIVE: a value that cannot be read becomes null without any message.
 _MODES: Mapping[Malformed, str] = {"fail": "FAILFAST", "drop": "DROPMALFORMED", "null": "PERMISSIVE"}
 _FORMATS = "csv", "json", "xml"
 _MOST_CHARACTERS = 300  # of a row or a reason in an error
-_OF_HEADER = "CSV header"  # is in what Spark says of a header with other columns, or more of them, or in another order
+_OF_HEADER = "CSV header"  # Spark's error has this text if a header has other or more columns, or another order
 
 
 def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of Spark's reader that say what becomes of malformed rows, and that a header must name the columns; none if the format has
-    no such rows.
+    """The options of Spark's reader that say what becomes of malformed rows, and that a header must name the columns.
+
+    Empty if the format has no malformed rows.
 
     Parameters
     ----------
     malformed : {"fail", "drop", "null"}, optional
-        None is "fail", unless `options` say it.
+        None means "fail", unless `options` set a mode.
     options : dict
-        Of the reader, as a user gave them.
+        Options of the reader, as a user gave them.
 
     Raises
     ------
     typer.BadParameter
-        If `malformed` is given and has no meaning, or is said a second time.
+        If `malformed` is given and has no meaning for this format, or if `options` set the mode, too.
     """
     is_text, has_mode = format.lower() in _FORMATS, "mode" in {name.lower() for name in options}
     if malformed is not None and not is_text:
@@ -54,7 +55,7 @@ def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, st
 
 @contextmanager
 def malformed_told() -> Iterator[None]:
-    """Turn Spark's error about a malformed row into one of ours, in a line, with the file, the row and the reason.
+    """Turn Spark's error about a malformed row into one of our errors, in one line, with the file, the row and the reason.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def _causes(error: Py4JJavaError | CapturedException) -> list[Any]:
 
 
 def _parameter(causes: list[Any], condition: str, name: str) -> str | None:
-    """What the exception of that condition says in that parameter, if there is one."""
+    """The value of that parameter in the exception with that condition, if there is such an exception."""
     for cause in causes:
         is_spark = is_instance_of(SparkContext._gateway, cause, "org.apache.spark.SparkThrowable")
         if is_spark and str(cause.getCondition()).partition(".")[0] == condition:

@@ -1,4 +1,4 @@
-"""Which messages a running micro-batch holds: as they were planned, by Spark's own log of offsets, and as they came."""
+"""Which messages a running micro-batch holds: those that were planned, by Spark's own log of offsets, and those that came."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
 @dataclass
 class Run:
-    """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and what the
-    last micro-batch has written."""
+    """One run of a query, from its start to its end.
+
+    It has the first micro-batch of the run in which this module was called, the options of the queues that the query reads, and what the last
+    micro-batch has written.
+    """
 
     first: str
     options: list[Options]
@@ -40,13 +43,13 @@ class Run:
     turns: dict[tuple[str, ...], threading.RLock] = field(default_factory=dict)
 
 
-_runs: dict[str, Run] = {}  # the last ones
+_runs: dict[str, Run] = {}  # by run id, the latest runs
 _MOST_RUNS = 1_000
 _changing_runs = threading.Lock()
 
 
 class MicroBatch(NamedTuple):
-    """A group's messages in a micro-batch, as they were planned: a replay may hold less."""
+    """A group's messages in a micro-batch, as they were planned. A replay may hold fewer."""
 
     group: str
     positions: dict[QueuePartition, Position]
@@ -56,11 +59,13 @@ class MicroBatch(NamedTuple):
         return self.with_ids(self.positions)
 
     def with_ids(self, found: Mapping[QueuePartition, T]) -> dict[PartitionId, T]:
-        """The same by the ids of the queues instead of their names."""
+        """The same mapping, with the ids of the queues instead of their names."""
         return {(self.positions[place].queue_id, place[1]): value for place, value in found.items()}
 
     def wanted(self, left: Mapping[PartitionId, int]) -> Wanted:
-        """What of the micro-batch a target lacks: from which offset on, of each partition of which it lacks anything."""
+        """For each partition, its range in the micro-batch and the offset from which on the target lacks messages: `left`, or the range's end if
+        it lacks none.
+        """
         return {
             (queue, number): (p.start, p.end, left.get((p.queue_id, number), p.end))
             for (queue, number), p in self.positions.items()
@@ -68,13 +73,13 @@ class MicroBatch(NamedTuple):
 
 
 def micro_batch(batch: DataFrame) -> MicroBatch:
-    """What was planned for the micro-batch whose `foreachBatch` function calls this with its DataFrame, or with one made from it.
+    """The messages that were planned for a micro-batch. Its `foreachBatch` function calls this with its DataFrame, or with one made from that.
 
     Raises
     ------
     InvalidArgumentError
-        Outside of such a function, with Spark Connect, or if the query reads no queue, or queues by several groups. And if there are rows
-        though the micro-batch holds no messages.
+        Outside of such a function, with Spark Connect, or if the query reads no queue, or queues for several groups. Also if there are rows
+        although the micro-batch holds no messages.
     """
     running, number = _running(batch)
     before, now = _offsets(running, int(number) - 1), _offsets(running, int(number))
@@ -100,23 +105,24 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     if _may_begin_earlier(_run_of(running, number), number, planned):
         positions = {p: replace(at, start=0) if at.end > at.start else at for p, at in positions.items()}
     if all(at.end == at.start for at in positions.values()) and set(SOURCE) <= set(batch.columns):
-        kept = batch.select(*SOURCE).head()  # no message is wanted, so nobody would look at the rows
+        kept = batch.select(*SOURCE).head()  # no message is wanted, so no later step would look at the rows
         if kept is not None:
             raise foreign_row(*kept)
     return MicroBatch(groups[0], positions)
 
 
 def _may_begin_earlier(run: Run, number: str, planned: Iterable[StreamOffset]) -> bool:
-    """Whether rows may come from messages in front of what was planned: with manual acknowledgement a replay begins at the group's position.
+    """Whether rows may come from messages below the planned range: with manual acknowledgement a replay begins at the group's position.
 
-    Only the first micro-batch of a run is a replay. In every other one such a row was kept by the query, and a target may have later ones.
+    Only the first micro-batch of a run is a replay. In every other micro-batch the query itself kept such a row, and a target may have later
+    ones.
     """
     by_hand = any(option.ack == "manual" for option in run.options) or any(offset.by_hand for offset in planned)
     return run.first == number and by_hand
 
 
 def writing_run(batch: DataFrame) -> Run | None:
-    """That of the running query, with what its micro-batch has written so far. None outside of a micro-batch."""
+    """The run of the running query, with what its micro-batch has written so far. None outside of a micro-batch."""
     try:
         running, number = _running(batch)
     except InvalidArgumentError:
@@ -132,10 +138,10 @@ def writing_run(batch: DataFrame) -> Run | None:
 
 @contextlib.contextmanager
 def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run | None]:
-    """Refuse other rows where the running micro-batch has written before: the target would take them for those that it has.
+    """Refuse other rows for a target to which the running micro-batch has written already: the target would take them for the rows that it has.
 
-    A function may repeat all that it does with the same rows, and so may Spark. Of several threads one writes at a time into a target.
-    Gives the run of the query, which is another one each time that the query is started; None outside of a micro-batch.
+    A function may repeat its work with the same rows, and so may Spark. Only one thread at a time writes into a target. Yields the run of the
+    query; each start of the query is another run. Yields None outside of a micro-batch.
 
     Raises
     ------
@@ -145,7 +151,7 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run
     if run is None:
         yield None
         return
-    rows = batch.semanticHash(), batch.schema.json()  # the first does not see names of columns
+    rows = batch.semanticHash(), batch.schema.json()  # the first ignores names of columns
     with run.turns.setdefault(target, threading.RLock()):
         written = run.written
         if written.get(target, rows) != rows:
@@ -157,7 +163,7 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run
 def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
     """Where the running micro-batch begins and ends in each source that it reads, from the JSON of Spark's log of offsets.
 
-    Spark's log does not say where the first one of a checkpoint begins: None.
+    Spark's log does not say where the first micro-batch of a checkpoint begins: then the beginning is None.
 
     Raises
     ------
@@ -170,7 +176,9 @@ def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
 
 
 def offsets_digest(batch: DataFrame) -> str | None:
-    """Of where the running micro-batch ends in each source: Spark plans it once, and repeats it so. None if Spark does not say.
+    """A digest of where the running micro-batch ends in each source.
+
+    Spark plans these ends once, and repeats the micro-batch with them. None if Spark does not say.
 
     Raises
     ------
@@ -187,7 +195,7 @@ def _offsets(running: Any, number: int) -> dict[str, Any]:
 
 
 def _logged(running: Any, number: int) -> dict[str, str]:
-    """Where a micro-batch ended in each source, by the source's place in the query, or its name; nothing if Spark keeps that no more."""
+    """Where a micro-batch ended in each source, by the source's place in the query or by its name. Empty if Spark no longer keeps these offsets."""
     logged = running.offsetLog().get(number) if number >= 0 else None
     if logged is None or not logged.isDefined():
         return {}
@@ -202,12 +210,12 @@ def _logged(running: Any, number: int) -> dict[str, str]:
 
 
 def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
-    """Of each partition that has rows in this DataFrame, from the first message to the last. Runs a Spark job.
+    """For each partition that has rows in this DataFrame, the range from the first message to the last. Runs a Spark job.
 
     Raises
     ------
     InvalidArgumentError
-        As `micro_batch`; and if rows cannot be traced to messages of the micro-batch.
+        As `micro_batch`; also if rows cannot be traced to messages of the micro-batch.
     """
     check_traceable(batch)
     planned = micro_batch(batch).positions
@@ -221,7 +229,7 @@ def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
 
 
 def queue_ends(batch: DataFrame, planned: MicroBatch, places: Collection[PartitionId]) -> dict[PartitionId, int]:
-    """Where partitions of a micro-batch's queues end by now; those that are not found are left out."""
+    """Where partitions of a micro-batch's queues end now. Partitions that are not found are left out."""
     found: dict[PartitionId, int] = {}
     for queue in open_sources(batch, planned):
         with contextlib.suppress(PartqError):  # as below
@@ -237,7 +245,7 @@ def open_sources(batch: DataFrame, planned: MicroBatch) -> Iterator[Queue]:
     ids = {position.queue_id: name for (name, _), position in planned.positions.items()}
     for store in _stores(batch):
         for queue_id, name in sorted(ids.items()):
-            with contextlib.suppress(PartqError):  # the planner tells what it is
+            with contextlib.suppress(PartqError):  # the planner reports the error
                 queue = open_queue(store, name)
                 if queue.state.queue_id == queue_id:  # a query may read queues of one name in two stores
                     yield queue
@@ -249,7 +257,7 @@ def _stores(batch: DataFrame) -> list[Store]:
 
 
 def _run_of(running: Any, number: str) -> Run:
-    run = str(running.runId().toString())  # the job group has it, too, until the user sets another one
+    run = str(running.runId().toString())  # the job group has this id, too, until the user sets another group
     if run not in _runs:
         leaves = running.logicalPlan().collectLeaves()
         relations = [leaves.apply(i).relation() for i in range(leaves.size()) if _is_source(leaves.apply(i))]
@@ -312,7 +320,11 @@ def _java(batch: DataFrame) -> Any:
 
 
 def _nothing_of(offset: StreamOffset) -> StreamOffset:
-    """Spark repeats the offset of the micro-batch before where a source has nothing new, as when only the watermark or a timer moves the query on."""
+    """A micro-batch without messages of this source.
+
+    Spark repeats the offset of the micro-batch before if a source has nothing new, for example if only the watermark or a timer moves the query
+    on.
+    """
     return replace(offset, ranges={place: Range(r.epoch, r.end, r.end) for place, r in offset.ranges.items()})
 
 

@@ -21,7 +21,7 @@ from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 
 _STORAGE_PREFIX = "storageoptions."
-_STORE_AS_TEXT = re.compile(r"Store\((['\"]).*\1\)")  # what Spark makes of a `Store`
+_STORE_AS_TEXT = re.compile(r"Store\((['\"]).*\1\)")  # the text that Spark makes of a `Store`
 
 
 def _size(value: Any) -> Any:
@@ -44,7 +44,7 @@ Word = BeforeValidator(_lower)
 
 
 class Options(BaseModel):
-    """The options of a reader. Field names are the option names; those are matched whatever their case.
+    """The options of a reader. Field names are the option names; the case of letters does not matter.
 
     See docs/options.md for units and defaults.
     """
@@ -82,7 +82,7 @@ class Options(BaseModel):
         Raises
         ------
         InvalidArgumentError
-            Naming each unknown or wrong option.
+            The error names each unknown or wrong option.
         """
         known = {name.lower(): name for name in cls.model_fields}
         storage: dict[str, str] = {}
@@ -93,7 +93,7 @@ class Options(BaseModel):
             else:
                 values[known.get(name.lower(), name)] = value
         try:
-            options = cls(**{"storageOptions": storage, **values})  # a plain one is a text, which is refused
+            options = cls(**{"storageOptions": storage, **values})  # a plain storageOptions is a text, which is refused
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {_reason(e)}" for e in error.errors())
             raise InvalidArgumentError(
@@ -173,7 +173,7 @@ class Options(BaseModel):
 
     @cached_property
     def consumer(self) -> ConsumerSettings:
-        """The options as the procedures take them."""
+        """The options in the form that the procedures take."""
         return ConsumerSettings(
             self.store,
             self.queues,

@@ -19,7 +19,7 @@ from spark_partq.storage.store import Store
 
 
 class FlowPartition(InputPartition):
-    """The pieces, in order, that one task reads: those of a flow in a micro-batch."""
+    """The pieces, in order, that one task reads: the pieces of one flow in a micro-batch."""
 
     def __init__(self, store: Store, pieces: tuple[Piece, ...], flow: str | None = None) -> None:
         super().__init__(flow)
@@ -27,7 +27,7 @@ class FlowPartition(InputPartition):
 
 
 class TaskReader:
-    """The reader that Spark sends to tasks: without the options, and without the modules that plan."""
+    """The reader that Spark sends to tasks. It has no options, and does not import the modules that plan."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema

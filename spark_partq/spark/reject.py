@@ -21,7 +21,7 @@ from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
 
-# Of each message what the dead-message queue is told too, besides its payload and its place.
+# The columns that the dead-message queue gets for each message, besides its payload and its place.
 _TOLD = ("_enqueued_at", "timestamp"), ("_redelivered", "boolean")
 
 
@@ -55,7 +55,7 @@ def _append(
         dead = _dead_messages(rows.filter(sf.col("_queue").isin(read)), queues[0], planned.group, reason)
         target = PositionsQueue(open_queue(store, dead_letter_queue), rejected_sink(planned.group))
         of_target = MicroBatch(planned.group, of_queues)
-        # A micro-batch that was planned before the group began to read again counts as what it was.
+        # A micro-batch that was planned before the group began to read again still counts as the first reading.
         since = {
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
@@ -63,7 +63,7 @@ def _append(
 
 
 def _name_of(reason: str | Column) -> str:
-    """Tells the rejections of a micro-batch apart, also after a restart: each reason moves positions of its own."""
+    """A name that tells apart the rejections of a micro-batch, also after a restart: each reason has its own positions."""
     if isinstance(reason, Column):
         return "by-column"
     if not isinstance(reason, str) or not 0 < len(reason) <= MAX_TEXT:
@@ -101,7 +101,7 @@ def _by_dead_letter_queue(store: Store, planned: MicroBatch) -> dict[str, list[Q
 
 
 def _check_columns(rows: DataFrame, queue: Queue) -> None:
-    """Refuse rows that are not whole messages any more; columns that were added do not matter.
+    """Refuse rows that are no longer whole messages. Further columns of the rows do not matter.
 
     Raises
     ------
@@ -112,13 +112,13 @@ def _check_columns(rows: DataFrame, queue: Queue) -> None:
     names = {field["name"] for field in wanted["fields"]}
     kept: Struct = {**given, "fields": [field for field in given["fields"] if field["name"] in names]}
     next_step = "Reject rows of the micro-batch that still have all of its columns"
-    if queue.state.added:  # without them the dead message would lack what the message has
+    if queue.state.added:  # without these columns the dead message would lack values that the message has
         next_step += f"; start the query again if it began before {', '.join(queue.state.added)} came, and add such a column to all queues that it reads"
     check_same_columns(wanted, kept, "the DataFrame", f"queue {queue.name!r}", next_step)
 
 
 def _dead_messages(rows: DataFrame, queue: Queue, group: str, reason: str | Column) -> DataFrame:
-    """The columns of the dead-message queue, and those that say which messages they are."""
+    """The columns of the dead-message queue, and those that say which message a row comes from."""
     payload = [sf.col(quoted(f["name"])) for f in queue.state.schema["fields"]]
     return rows.select(
         *payload,

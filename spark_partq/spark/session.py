@@ -12,8 +12,8 @@ from pyspark.sql.utils import is_remote
 
 from spark_partq.spark.driver import Driver
 
-# Dependencies of Delta that Spark has itself, in newer versions: 70 of 90 MB that every start would copy and every executor
-# fetch.
+# Dependencies of Delta that Spark itself has, in newer versions. They are 70 of the 90 MB that every start would copy and
+# every executor would fetch.
 _IN_SPARK = (
     "com.github.luben:zstd-jni",
     "org.apache.hadoop:hadoop-client-api",
@@ -27,7 +27,7 @@ _IN_SPARK = (
 SESSION_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # What a plan does not show: Spark's own default, and storage options.
+    # Options that a plan does not show: those of Spark's own default, and storage options.
     "spark.sql.redaction.options.regex": r"(?i)url|storageoptions\.",
     "spark.jars.excludes": ",".join(_IN_SPARK),
 }
@@ -45,7 +45,7 @@ def session(app: str, master: str | None = None, conf: Mapping[str, str] | None 
     master : str, optional
         Spark master; None keeps that of ``spark-submit``, or ``local[*]``.
     conf : dict, optional
-        Further settings; they win over this function's own, and ``spark.jars.packages`` are added to Delta's.
+        Further settings. They replace this function's own, except that ``spark.jars.packages`` are added to Delta's.
     """
     # The workers' Python must have the packages that the driver's has; python3 of the PATH may not.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -63,14 +63,15 @@ def session(app: str, master: str | None = None, conf: Mapping[str, str] | None 
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("partq")`` with a session, and its `Driver`, which calls listeners and reports finished micro-batches.
+    """Register ``format("partq")`` with a session, and start its `Driver`, which calls listeners and reports finished micro-batches.
 
-    A session whose Python has the package installed finds the format by itself, and its queries work without the driver.
+    A session whose Python has this package installed finds the format without `register`. Then its queries work without the
+    driver.
     """
     from spark_partq.spark.source import PartqDataSource
 
     address = None
-    if not is_remote():  # with Spark Connect the driver is elsewhere; groups work without it
+    if not is_remote():  # with Spark Connect the driver is another process; groups work without it
         driver = Driver.of_process()
         driver.serve(spark)
         address = driver.address

@@ -1,4 +1,4 @@
-"""The sink: a Spark job, or the driver, writes the messages' files, then the driver commits each partition's (Q3, Q4, Q5)."""
+"""The sink: a Spark job, or the driver, writes the messages' files. Then the driver commits the files of each partition (Q3, Q4, Q5)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class QueueSink:
     Attributes
     ----------
     added : int
-        How many messages the last micro-batch has added to the queue: 0 if all of it was in already, or if the queue takes no messages. Of
-        several queries that share the sink, the last micro-batch of any.
+        How many messages the last micro-batch has added to the queue: 0 if all of them were in the queue already, or if the queue takes no
+        messages. If several queries share the sink, the last micro-batch of any of them.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class QueueSink:
         return self._write(df, BatchRecord(self._sink_id, batch_id))
 
     def _write(self, batch: DataFrame, record: BatchRecord | None) -> int:
-        """Append the rows and return how many messages were added (0 for a batch that is already in)."""
+        """Append the rows and return how many messages were added (0 for a batch that is already in the queue)."""
         queue, salt = self._queue, uuid.uuid4().hex if record is None else str(record.batch_id)
 
         self._producer.refresh()
@@ -121,7 +121,7 @@ class QueueSink:
         return self._producer.write(record, files, batch.count)
 
     def _deliver_once(self, batch: DataFrame) -> int:
-        """Append what became of messages of other queues, each once, whoever delivers them; returns how many messages were added."""
+        """Append the results of messages of other queues: each once, whichever query delivers the messages. Returns how many messages were added."""
         planned = micro_batch(batch)
         target = self._by_group.get(planned.group)
         if target is None:
@@ -143,20 +143,20 @@ def append_once(
     last: WrittenRows | None = None,
     to_the_end: bool = False,
 ) -> tuple[WrittenRows | None, int]:
-    """Append those rows of a micro-batch that a queue lacks; the columns that the source adds are left out.
+    """Append those rows of a micro-batch that a queue lacks. The columns that the source adds are not written.
 
     Parameters
     ----------
     planned : MicroBatch
         Which messages the rows may come from.
     name : str, optional
-        Tells several uses of one sink in a micro-batch apart (`position_app`).
+        Tells apart several uses of one sink in a micro-batch (`position_app`).
     next_offsets, since
-        As `deliver_once` has them.
+        As in `deliver_once`.
     last : WrittenRows, optional
         What this returned for the micro-batch before.
     to_the_end : bool
-        Positions move to the end of what was planned, also where there are no rows: nobody else will read those messages.
+        Positions move to the end of the planned range, also if there are no rows: no other query will read those messages.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def append_once(
     try:
         _check_columns(payload, queue)
     except SchemaMismatchError:
-        queue.control.refresh()  # it may have got a column
+        queue.control.refresh()  # the queue may have a new column
         _check_columns(payload, queue)
     salt = uuid.uuid4().hex
     found = WrittenRows([], {})
@@ -205,5 +205,5 @@ def append_once(
 
 
 def _check_columns(given: Struct, queue: Queue) -> None:
-    """Rows may lack columns that were added to the queue: null is written there."""
+    """Rows may lack columns that were added to the queue: null is written into these columns."""
     check_same_columns(queue.state.schema, given, "the DataFrame", f"queue {queue.name!r}", may_lack=queue.state.added)

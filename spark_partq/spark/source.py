@@ -23,14 +23,15 @@ class PartqDataSource(DataSource):
     Attributes
     ----------
     driver : Address or None
-        Where the driver of the query listens, for the query's planner alone. Spark brings a source, as it is, also to the tasks.
+        Where the driver of the query listens. Only the query's planner uses it, though Spark sends the whole source to the
+        tasks, too.
     """
 
     driver: Address | None = None
 
     @classmethod
     def of(cls, driver: Address | None) -> type[PartqDataSource]:
-        """The source whose planners know this driver; Spark sends it to them as it is, not by its name."""
+        """The source whose planners know this driver. Spark sends the class itself to the planners, not its name."""
         return type(cls.__name__, (cls,), {"driver": driver, "__module__": __name__})
 
     def __reduce__(self) -> tuple[Any, ...]:

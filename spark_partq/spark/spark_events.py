@@ -1,7 +1,7 @@
-"""What the driver hears from Spark: which micro-batches have finished, which queries have ended, and what the application is.
+"""What the driver learns from Spark: which micro-batches have finished, which queries have ended, and what the application is.
 
-Spark tells it through PySpark's callback server, a port of this machine alone through which the JVM calls this process. A session that reads
-no queue as a stream has no need of one, so it is opened when the first query joins a group.
+Spark calls this process through PySpark's callback server: a port, open only to this machine, through which the JVM calls Python. A session
+that reads no queue as a stream does not need the server, so it is started when the first query joins a group.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _log = logging.getLogger("spark_partq")
 
 
 class QueryHandler(Protocol):
-    """Handles what Spark tells of queries that read queues."""
+    """Handles what Spark reports about queries that read queues."""
 
     def finished(self, offset: Message, stateful: bool) -> None:
-        """A micro-batch that ends at this offset has finished; `stateful`: of a query that keeps state by key."""
+        """A micro-batch that ends at this offset has finished. `stateful`: its query keeps state by key."""
         ...
 
     def terminated(self, member: tuple[str, str]) -> None:
@@ -43,11 +43,11 @@ class SparkEvents:
         self._handler = handler
         self._lock = threading.Lock()
         self._sessions: list[SparkSession] = []
-        self._heard: list[SparkSession] = []  # those of them that have a listener
+        self._heard: list[SparkSession] = []  # the sessions that have a listener
         self._wanted = False
 
     def add(self, spark: SparkSession) -> None:
-        """Listen to a session, as soon as a query wants it; at once if one has."""
+        """Listen to a session as soon as a query needs that; at once if a query has needed it already."""
         with self._lock:
             self._sessions = [known for known in self._sessions if not _is_stopped(known)]
             self._heard = [known for known in self._heard if not _is_stopped(known)]
@@ -57,7 +57,7 @@ class SparkEvents:
             self.listen()
 
     def knows(self, spark: SparkSession) -> bool:
-        """Whether the session was added. Several objects of Python may stand for one of the JVM: each micro-batch has its own."""
+        """Whether the session was added. Several Python objects may stand for one session of the JVM: each micro-batch has its own."""
         with self._lock:
             return self._knows(spark)
 
@@ -65,7 +65,7 @@ class SparkEvents:
         return any(known._jsparkSession == spark._jsparkSession for known in self._sessions)
 
     def listen(self) -> None:
-        """Have Spark tell of the queries of all sessions."""
+        """Let Spark report the queries of all sessions."""
         with self._lock:
             self._wanted = True
             for spark in self._sessions:
@@ -74,7 +74,7 @@ class SparkEvents:
                     _listen(spark, _QueryListener(self._handler))
 
     def application(self) -> Message:
-        """The application, and its executors, on which the flows of a query that joins now may run."""
+        """The application and its executors. The flows of a query that joins now may run on these executors."""
         with contextlib.suppress(Exception):  # it is only for people; a query joins even if the session is ending
             context = self._sessions[-1].sparkContext
             return {"application": context.applicationId, "executors": _executors(context)}
@@ -84,8 +84,8 @@ class SparkEvents:
 class _QueryListener:
     """Gets the progress of queries from Spark.
 
-    It takes Spark's Java events as they are: PySpark's own listener turns each field of each event into Python by a call of its
-    own, and fails on a query that has job tags.
+    It takes Spark's Java events as they are. PySpark's own listener makes one call for each field of each event to turn it into Python, and
+    it fails on a query that has job tags.
     """
 
     def __init__(self, handler: QueryHandler) -> None:
@@ -115,8 +115,8 @@ class _QueryListener:
 
 
 def _listen(spark: SparkSession, listener: _QueryListener) -> None:
-    """Add the listener, if Spark lets it; a query that cannot be listened to works without."""
-    # Here, as a program without Spark imports this file to acknowledge.
+    """Add the listener, if Spark allows it. A query works without a listener, too."""
+    # Imported here, as a program without Spark imports this file to acknowledge.
     from pyspark.java_gateway import ensure_callback_server_started
 
     context: Any = spark.sparkContext
@@ -130,7 +130,7 @@ def _listen(spark: SparkSession, listener: _QueryListener) -> None:
         return
 
     def end() -> None:
-        """Remove the listener: the JVM outlives this process by a moment, and would log errors when it calls it."""
+        """Remove the listener. The JVM outlives this process by a moment, and would log errors when it calls the listener."""
         with contextlib.suppress(Exception):
             context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
             streams._jsqm.removeListener(wrapped)

@@ -53,8 +53,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return in_worker, (TaskReader, self._schema)  # Spark pickles a reader for its tasks alone
 
     def initialOffset(self) -> dict[str, Any]:
-        # Spark asks at every start until a first micro-batch has been committed, also when it is about to replay that one: names
-        # chosen here would not be those under which it was planned.
+        # Spark asks at every start until a first micro-batch has been committed, also before it replays that
+        # micro-batch. So names that were chosen here would not be those under which it was planned.
         return StreamOffset(self._options.group or "", self._options.instanceId or "", {}, {}).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -66,7 +66,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end.to_json()
         if planned.group:
             return start
-        # A group that was made up comes into the checkpoint with the first micro-batch also if that is empty: the query goes on in it.
+        # A group name that was made up is written into the checkpoint with the first micro-batch, even an empty one:
+        # the query goes on in that group.
         return replace(planned, group=planner.membership.name, instance=planner.membership.me.instance).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -106,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.leave()
 
     def _planner_of(self, planned: StreamOffset) -> Planner:
-        """The planner; the first call makes it, under the names of group and instance in `planned` or new ones."""
+        """The planner. The first call makes it, with the names of group and instance in `planned`, or with new names."""
         if self._planner is None:
             group = self._options.group or planned.group or f"query-{uuid.uuid4()}"
             instance = planned.instance or f"{group[:40]}-{uuid.uuid4().hex[:12]}"

@@ -12,11 +12,11 @@ from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.micro_batch import SOURCE, micro_batch
 
-# Of each message in the topic: where it lay in its queue, "<incarnation>/<partition>/<offset>".
+# The header of each message in the topic that says where the message was in its queue: "<incarnation>/<partition>/<offset>".
 ID_HEADER = "partq-id"
 _HEADERS = "array<struct<key:string,value:binary>>"
 _BY_NAME = "key", "value", "headers"
-_TAKEN = *_BY_NAME, "partition"  # what the connector writes of a row
+_TAKEN = *_BY_NAME, "partition"  # the columns of a row that the connector writes
 
 
 class TopicWriter:
@@ -25,10 +25,10 @@ class TopicWriter:
     Parameters
     ----------
     options : dict
-        Of the connector.
+        Options of the connector.
     select : sequence of str
-        Expressions that give columns `key`, `value`, `headers` or `partition`; without any, the columns of the queue that have the first three
-        names.
+        Expressions that give columns `key`, `value`, `headers` or `partition`. Without any, the columns of the queue that have one of the
+        first three names.
     """
 
     def __init__(self, topic: str, options: Mapping[str, str], select: Sequence[str] = ()) -> None:
@@ -39,17 +39,17 @@ class TopicWriter:
         rows.write.format("kafka").options(**self._options).option("topic", self._topic).save()
 
     def rows(self, batch: DataFrame, positions: Mapping[QueuePartition, Position]) -> DataFrame:
-        """What the connector is to write, each row with its message's id among the headers.
+        """The rows that the connector writes, each with its message's id among the headers.
 
         Parameters
         ----------
         positions : dict
-            What was planned for the micro-batch.
+            The messages that were planned for the micro-batch.
 
         Raises
         ------
         InvalidArgumentError
-            If there is no value, or another column.
+            If there is no column `value`, or a column of another name.
         """
         columns = self._select or [name for name in _BY_NAME if name in batch.columns]
         rows = batch.selectExpr(*columns, *SOURCE)
@@ -69,13 +69,13 @@ class TopicWriter:
 
 
 def _id(positions: Mapping[QueuePartition, Position]) -> Column:
-    """The id of each row's message: under the incarnation in which it was written, so a promotion gives it no other."""
+    """The id of each row's message. It names the incarnation in which the message was written, so a promotion does not change the id."""
     queue, partition, offset = (sf.col(name) for name in SOURCE)
     found = sf.lit(None).cast("string")
     for name, incarnation in sorted({(name, position.incarnation) for (name, _), position in positions.items()}):
         found = sf.when(queue == name, sf.lit(incarnation)).otherwise(found)
     for (name, number), position in positions.items():
         mine = (queue == name) & (partition == number)
-        for incarnation, shared in position.lineage[1:]:  # the latest first; the first one that had the message decides
+        for incarnation, shared in position.lineage[1:]:  # the latest first; the oldest that had the message decides
             found = sf.when(mine & (offset < shared), sf.lit(incarnation)).otherwise(found)
     return sf.concat_ws("/", found, partition, offset)

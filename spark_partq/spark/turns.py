@@ -1,7 +1,7 @@
-"""A sink that several queries of a program share: it does one micro-batch at a time, whichever query's that is.
+"""A sink that several queries of a program share writes one micro-batch at a time, whichever query it belongs to.
 
-Each query calls its sink in a thread of its own, and a sink's handles on tables are for one thread: what one thread has decided on would be
-moved on by the other.
+Each query calls its sink in its own thread, but a sink's handles on tables are for one thread. Otherwise one thread would refresh the state
+on which another thread has decided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class _Shared(Protocol):
     @property
     def _turn(self) -> AbstractContextManager[Any]:
-        """A lock, held by the thread whose turn it is."""
+        """A lock that is held by the thread whose turn it is."""
         ...
 
 
@@ -26,7 +26,7 @@ S = TypeVar("S", bound=_Shared)
 
 
 def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Let the method wait until no other thread is in one of the object's methods that do so."""
+    """Let the method wait until no other thread is in a method of the object that is decorated like this."""
 
     @functools.wraps(method)
     def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -17,9 +17,9 @@ _tasks = itertools.count()  # of this process
 
 
 def in_worker(make: Callable[..., T], *arguments: Any) -> T:
-    """Make what a task needs; a `__reduce__` names this function, so a worker calls it as it receives the task."""
+    """Make the object that a task needs. A `__reduce__` names this function, so a worker calls it when it receives the task."""
     _acknowledge_at_once()
-    if next(_tasks) == 1:  # what the first task needed is imported, and what it left behind is collected
+    if next(_tasks) == 1:  # the first task has imported its modules, and its garbage is collected
         gc.freeze()
     return make(*arguments)
 
@@ -38,11 +38,11 @@ class WorkerFunction:
 
 
 def _acknowledge_at_once() -> None:
-    """Let the kernel acknowledge what has come on this process's sockets, and what will come until it sends something.
+    """Let the kernel acknowledge at once what has come on this process's sockets, and what will come until this process sends something.
 
-    Spark sends a task in pieces. TCP holds a small piece back until the one before is acknowledged, which the receiver's kernel puts off by
-    up to 40 ms in the hope of something to send along; a worker sends nothing before it has the whole task. Where there is no such option,
-    nothing happens.
+    Spark sends a task in pieces. TCP holds a small piece back until the piece before is acknowledged. The receiver's kernel delays the
+    acknowledgement by up to 40 ms, to send it together with data; but a worker sends no data before it has the whole task. On a system
+    without this option nothing happens.
     """
     option = getattr(socket, "TCP_QUICKACK", None)
     if option is None or not os.path.isdir(_DESCRIPTORS):
@@ -56,6 +56,6 @@ def _acknowledge_at_once() -> None:
                 if found.family in (socket.AF_INET, socket.AF_INET6):
                     found.setsockopt(socket.IPPROTO_TCP, option, 1)
             finally:
-                found.detach()  # it is not this object's to close
-        except OSError:  # it is closed by now, or knows no TCP
+                found.detach()  # this object must not close it
+        except OSError:  # the socket is closed by now, or is no TCP socket
             continue

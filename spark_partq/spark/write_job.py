@@ -1,4 +1,4 @@
-"""The Spark job that writes the messages' files, each task those of its rows; those of a small batch the driver writes (Q3, Q4)."""
+"""The Spark job that writes the messages' files: each task writes the files of its rows. The driver writes the files of a small batch (Q3, Q4)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from spark_partq.storage.wanted import Wanted, foreign_row
 
 _PARTITION, _ORDER = "__partq_partition", "__partq_order"
 
-# Up to here the rows are not shuffled: each task writes a file for each partition it has rows of. Beyond, that would
-# be too many files, so one task gathers a partition's rows.
+# Up to these numbers the rows are not shuffled: each task writes a file for each partition of which it has rows. Beyond them that would be
+# too many files, so one task gathers a partition's rows.
 _DIRECT_TASKS = 8
 _DIRECT_PARTITIONS = 256
 
-# Up to here a batch is small: to bring its rows to the driver takes less time than a job with Python workers.
+# Up to these sizes a batch is small: bringing its rows to the driver takes less time than a job with Python workers.
 _SMALL_ROWS = 20_000
 _SMALL_BYTES = 16 << 20
-_ROW_IN_TASK = (1 << 33) - 1  # the bits of monotonically_increasing_id below the number of the task
+_ROW_IN_TASK = (1 << 33) - 1  # in monotonically_increasing_id, the bits below the task's number
 
 
 class WrittenRows(NamedTuple):
@@ -43,11 +43,11 @@ class WrittenRows(NamedTuple):
     files : list of NewFile
         In the order of their rows.
     ends : dict
-        Of each partition from which rows come, the offset after the last of their messages.
+        For each partition from which rows come, the offset after the last of their messages.
     counted : int
         How many rows there are, if they were counted instead of written.
     rows_read, bytes_read : int
-        How much there was to write, with what was left out; bytes in memory.
+        How much the job read, including rows that were not wanted; bytes in memory.
     """
 
     files: list[NewFile]
@@ -72,20 +72,20 @@ def write_files(
     order_by : sequence of str
         Columns of the queue, and with `wanted` also of `SOURCE`.
     wanted : dict, optional
-        Write only rows that come from these messages; the batch says it in `SOURCE`.
+        Write only rows that come from these messages. The batch has the columns `SOURCE`, which name the message of each row.
     last : WrittenRows, optional
-        What the sink wrote last. If that was little, the driver writes this batch itself, unless it turns out to be larger.
+        What the sink wrote last. If that was small, the driver writes this batch itself, unless the batch turns out to be larger.
 
     Raises
     ------
     InvalidArgumentError
-        If a row comes from a message that is none of the micro-batch.
+        If a row comes from a message that is not in the micro-batch.
     """
     state = queue.state
     fields = StructType.fromJson(state.schema).fields
     columns, given = [field.name for field in fields], set(batch.columns)
     values: list[Expression] = [quoted(f.name) if f.name in given else sf.lit(None).cast(f.dataType) for f in fields]
-    # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
+    # Columns are named by number: mapInArrow looks columns up by name, and takes a dot or a backtick in a name for syntax.
     numbered = [f"_{i}" for i in range(len(fields))]
     source, names = ([], []) if wanted is None else (_source(), SOURCE)
     rows = selected(
@@ -108,7 +108,7 @@ def write_files(
 
 
 def _is_small(rows: DataFrame, last: WrittenRows | None) -> bool:
-    """Whether the batch is probably small: the sink's last one was; of its first, Spark's estimate tells."""
+    """Whether the batch is probably small: whether the sink's last batch was small, or, for the sink's first batch, by Spark's estimate."""
     if last is not None:
         return last.rows_read <= _SMALL_ROWS and last.bytes_read <= _SMALL_BYTES
     estimate: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
@@ -116,10 +116,10 @@ def _is_small(rows: DataFrame, last: WrittenRows | None) -> bool:
 
 
 def _brought_here(rows: DataFrame, order: Sequence[str], last: WrittenRows | None = None) -> pa.Table | None:
-    """The rows of a batch, in order; None if they are more than a small one has.
+    """The rows of a batch, in order; None if they are more than a small batch has.
 
-    There are few tasks, and none gives more than one row too many: if rows are as wide as in the batch before, each gives as much as a small
-    batch has. What is more than the driver may be given, Spark refuses to give it.
+    There are few tasks, and none returns more than one row too many. So if rows are as wide as in the batch before, each task returns at
+    most about as much as a small batch has. Spark refuses to bring more than `spark.driver.maxResultSize` to the driver.
     """
     most = _SMALL_ROWS
     if last is not None and last.rows_read:
@@ -135,7 +135,7 @@ def _brought_here(rows: DataFrame, order: Sequence[str], last: WrittenRows | Non
         return None
     if found.num_rows > most:
         return None
-    # In this order they are one sequence, whichever tasks have read them.
+    # In this order the rows are one sequence, whichever tasks have read them.
     place = found.schema.get_field_index(_ORDER)
     return found.set_column(place, _ORDER, pa.array(np.arange(found.num_rows)))
 

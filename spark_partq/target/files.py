@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from spark_partq.storage.arrow import integers, leaves
 from spark_partq.storage.store import Store
 
-# A row group is written when a file has gathered so much, or the largest when all together have gathered more.
+# A row group is written when a file has this much buffered; if all files together have more buffered, the largest one
+# is written.
 _ROW_GROUP_BYTES = 64 << 20
 _GATHERED_BYTES = 256 << 20
 
@@ -35,14 +36,14 @@ def is_partition_type(type_: Any) -> bool:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A Parquet file that a task has written and nobody has committed yet.
+    """A Parquet file that a task has written and that is not committed yet.
 
     Attributes
     ----------
     path : str
         Relative to the table.
     values : dict
-        Of the partition columns, as Delta's log has them.
+        The values of the partition columns, as Delta's log writes them.
     stats : str
         Delta's statistics, JSON.
     """
@@ -55,14 +56,14 @@ class TableFile:
 
 
 class TableWriter:
-    """Writes the rows of one task, for each combination of the partition columns' values a file.
+    """Writes the rows of one task: one file for each combination of the partition columns' values.
 
     Parameters
     ----------
     schema : pyarrow.Schema
         All columns of the rows.
     partition_by : sequence of str
-        Those that are in Delta's log and not in the files.
+        The partition columns, which are in Delta's log and not in the files.
     """
 
     def __init__(self, store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> None:
@@ -91,7 +92,7 @@ class TableWriter:
             max(self._open.values(), key=lambda file: file.gathered_bytes).flush()
 
     def finish(self) -> list[TableFile]:
-        """Let all files appear."""
+        """Finish all files, so that they appear."""
         return [file.close(dict(zip(self._partition_by, values, strict=True))) for values, file in self._open.items()]
 
     def discard(self) -> None:
@@ -138,10 +139,11 @@ class _File:
         self._out.discard()
 
     def _stats(self) -> dict[str, Any]:
-        """The row count; nulls, and bounds of integers and dates, which are exact, for readers that skip files."""
+        """Statistics for readers that skip files: counts of rows and nulls, and exact bounds of integers and dates."""
         stats: dict[str, Any] = {"numRecords": self._rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
         groups = [meta.row_group(g) for meta in self._metadata for g in range(meta.num_row_groups)]
-        # By their places among the leaves: a field `b` of a struct `a` has the same path as a column `a.b`.
+        # Columns are found by their places among the leaves, as a field `b` of a struct `a` has the same path as a
+        # column `a.b`.
         places = itertools.accumulate((leaves(f.type) for f in self._schema), initial=0)
         for field, place in zip(self._schema, places, strict=False):
             found = [group.column(place).statistics for group in groups]
@@ -157,13 +159,13 @@ class _File:
 
 
 def _values(column: pa.Array) -> tuple[list[str | None], NDArray[np.int64]]:
-    """The different values of a partition column as Delta's log has them, and of each row which it is."""
+    """The distinct values of a partition column as Delta's log writes them, and for each row the index of its value."""
     encoded = column.dictionary_encode(null_encoding="encode")
     return _texts(encoded.dictionary), np.from_dlpack(encoded.indices).astype(np.int64)
 
 
 def _texts(values: pa.Array) -> list[str | None]:
-    """An empty text is a null there."""
+    """The values as texts. An empty text is a null in Delta's log."""
     if pa.types.is_boolean(values.type):
         return [None if v is None else str(v).lower() for v in values.to_pylist()]
     texts = values.cast(pa.string()).to_pylist()

@@ -1,6 +1,6 @@
-"""A user's Delta table: what a sink may write into it, and its commits, each a compare-and-set of its own.
+"""A user's Delta table: what a sink may write into it, and its commits, each of which is one compare-and-set.
 
-delta-rs reads the log and puts the entry. It is told to try once: what to do after a lost race depends on the positions.
+delta-rs reads the log and puts the entry. It is told to try only once: what to do after a lost race depends on the positions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from spark_partq.storage.log import Conflict, retrying
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile
 
-# What a table may use: features that ask nothing of who appends rows, and those whose rules a sink checks.
+# The table features that are allowed: features that need nothing from a program that appends rows, and features whose rules a
+# sink checks.
 SUPPORTED = frozenset(
     ["appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"]
 )  # fmt: skip
@@ -38,12 +39,12 @@ _FAILED = (
     DeltaError,
     OSError,
     ValueError,
-)  # delta-rs raises the others when a place cannot be reached, and when a log entry is damaged
+)  # delta-rs raises the last two when a place cannot be reached, and when a log entry is damaged
 _LOG = "_delta_log"
 _CONSTRAINT = "delta.constraints."
 _FORGETS = "delta.settransactionretentionduration"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
-# In the metadata of a column: what only Delta's own writers compute.
+# Keys in the metadata of columns that only Delta's own writers can compute.
 _COMPUTED = ("delta.generationExpression", "delta.identity.start")
 
 
@@ -62,7 +63,7 @@ class DeltaTarget:
         self._table = self._opened()
         self._id = str(self._table.metadata().id)
         self._checked = -1
-        self._forced = -1  # the newest version that is known to be on the disk, where writes are forced
+        self._forced = -1  # the newest version that is known to be on the disk, if writes are forced
         self._written_by = ""
         self._check()
         self._seen = self._entry()
@@ -84,17 +85,17 @@ class DeltaTarget:
 
     @classmethod
     def create(cls, place: Store, schema: Struct, partition_by: Sequence[str]) -> None:
-        """Make the table, unless another process has by now.
+        """Make the table, unless another process has made it by now.
 
         Raises
         ------
         InvalidArgumentError
-            If something else is there.
+            If there is something else in the folder.
         """
         files, folders = place.files.list_files(""), place.files.list_folders("")
         if cls.exists(place):
             return
-        if files or folders not in ([], [_LOG]):  # with that folder alone, another process is just making the table
+        if files or folders not in ([], [_LOG]):  # if only that folder exists, another process is making the table
             raise InvalidArgumentError(
                 f"{place.uri} holds something else than a Delta table; choose an empty or new folder", table=place.uri
             )
@@ -106,7 +107,8 @@ class DeltaTarget:
                 mode="error",
                 partition_by=list(partition_by),
                 storage_options=_options(place),
-                # Who is second must fail: tried again, delta-rs would put another table's metadata behind the first one's.
+                # The second process must fail: if delta-rs tried again, it would put another table's metadata behind the first
+                # one's.
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except _FAILED as error:
@@ -155,7 +157,7 @@ class DeltaTarget:
         return found
 
     def _check(self) -> None:
-        """Refuse what a sink cannot write, once for each version."""
+        """Refuse a table that a sink cannot write. Checked once for each version."""
         version = self._table.version()
         if version == self._checked:
             return
@@ -190,7 +192,7 @@ class DeltaTarget:
 
     # ---- the positions and the rows
     def refresh(self) -> None:
-        if self._seen is None or self._entry() != self._seen:  # cleaned up, or of another table
+        if self._seen is None or self._entry() != self._seen:  # the entry was cleaned up, or is of another table
             self._table, self._checked = self._opened(), -1
         try:
             asked_again(self._table.update_incremental, _is_broken)
@@ -201,28 +203,28 @@ class DeltaTarget:
         self._force(self._table.version())
 
     def _force(self, version: int) -> None:
-        """Let that version be on the disk: a group must not go on behind rows that a power cut may take."""
+        """Force that version to the disk: a group must not go on behind rows that could be lost in a power cut."""
         if self._forced != version:
-            with contextlib.suppress(FileMissing):  # it was cleaned up; what it said is in a checkpoint
+            with contextlib.suppress(FileMissing):  # the entry was cleaned up; a checkpoint has its content
                 self._place.files.force(_entry_path(version))
             self._place.files.force(_LOG)
             self._forced = version
 
     def _entry(self) -> FileInfo | None:
-        """The file of the table's version, which shows when another table lies there: delta-rs asks for later versions only."""
+        """The file of the table's version. It shows whether the folder has another table by now, as delta-rs asks only for later versions."""
         return self._place.files.info(_entry_path(self._table.version()))
 
     def recorded(self, app: str) -> int | None:
         return self._table.transaction_version(app)
 
     def begin_files(self) -> None:
-        """Files are about to be written, by the table as of the last refresh."""
+        """Remember the layout by which files are about to be written: that of the last refresh."""
         self._written_by = self._layout()
 
     def are_fit(self, files: Sequence[TableFile]) -> bool:
-        """Whether columns and constraints are those by which the files were written.
+        """Whether columns and constraints are still those by which the files were written.
 
-        Whoever runs VACUUM lets files be that are younger than any micro-batch.
+        VACUUM does not delete files that are as young as a micro-batch, so the files are still there.
         """
         return not files or self._layout() == self._written_by
 
@@ -247,7 +249,7 @@ class DeltaTarget:
                 self.refresh()
                 if (
                     self._table.version() > version
-                ):  # by another process, or by this one and nobody answered: the positions tell
+                ):  # another process has committed, or this one without getting an answer: the positions tell
                     raise Conflict from None
                 raise
 
@@ -262,7 +264,7 @@ class DeltaTarget:
             self._place.files.delete(file.path)
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Add nullable columns, unless another process has by now."""
+        """Add nullable columns, unless another process has added them by now."""
 
         def attempt() -> None:
             self.refresh()
@@ -300,7 +302,7 @@ def _entry_path(version: int) -> str:
 
 
 def _options(place: Store) -> dict[str, str] | None:
-    """Commits are conditional puts, as delta-rs would otherwise ask for a lock table."""
+    """Options for delta-rs. Commits are conditional puts, as delta-rs would otherwise need a lock table."""
     return None if place.uri.startswith("/") else {"conditional_put": "etag", **place.storage_options}
 
 
@@ -313,7 +315,7 @@ def _is_out_of_reach(error: Exception) -> bool:
 
 
 def _said(error: Exception, place: Store) -> str:
-    """What delta-rs says, on one line without colours."""
+    """The error text of delta-rs, in one line without colours."""
     return redacted(" ".join(_COLOUR.sub("", str(error)).split()), place.storage_options)
 
 

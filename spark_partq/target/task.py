@@ -1,4 +1,4 @@
-"""What a task of the Delta sink does with its rows: it leaves out what the table has, checks the rest, and writes files.
+"""What a task of the Delta sink does with its rows: it leaves out rows that the table has, checks the others, and writes files.
 
 Nothing here needs Spark or delta-rs, which a worker would have to import.
 """
@@ -27,7 +27,10 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Problem:
-    """A row at fault: which one, and the number of the constraint that it does not fulfil (none: it is no message of the micro-batch)."""
+    """A row at fault: which row, and the number of the constraint that it does not fulfil.
+
+    No constraint: the row is not from a message of the micro-batch.
+    """
 
     queue: str | None
     partition: int | None
@@ -37,7 +40,7 @@ class Problem:
     def error(
         self, what: str, constraints: Sequence[tuple[str, str]]
     ) -> InvalidArgumentError | ConstraintViolatedError:
-        """Why nothing is written into the table; of its constraints the names and conditions."""
+        """The error that says why nothing is written into the table. `constraints`: their names and conditions."""
         message = f"message {self.offset} of partition {self.partition} of queue {self.queue!r}"
         if self.constraint is not None:
             name, condition = constraints[self.constraint]
@@ -53,7 +56,7 @@ class Problem:
 
 
 def taken(results: Iterable[str]) -> tuple[list[TableFile], dict[QueuePartition, int], Problem | None]:
-    """What all tasks have written, where the messages of each partition end in it, and the first row at fault, if there is one."""
+    """The files that all tasks have written, where each partition's messages in them end, and the first row at fault, if there is one."""
     found = [json.loads(result) for result in results]
     ends: dict[QueuePartition, int] = {}
     for queue, partition, end in (result["end"] for result in found if "end" in result):
@@ -86,7 +89,7 @@ def write_task(
 def _write_rows(
     writer: TableWriter, schema: pa.Schema, constraints: int, wanted: Wanted, batches: Batches
 ) -> list[str]:
-    """Write the rows that are wanted; files, or the first problem, as JSON."""
+    """Write the rows that are wanted. Returns the files, or the first problem, as JSON."""
     width, ends = len(schema), dict[QueuePartition, int]()
     for batch in batches:
         keep, foreign = sorted_out(batch.columns[-3:], wanted, ends)

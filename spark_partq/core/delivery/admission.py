@@ -24,7 +24,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a partition has to deliver: its files in order, the first and last possibly in part."""
+    """What a partition has to deliver: its files in order, of the first and the last perhaps only a part."""
 
     rows: Ints
     bytes: Ints
@@ -33,10 +33,10 @@ class Backlog:
 def admit(backlogs: list[Backlog], limits: Limits) -> list[int]:
     """Rows to take from each partition.
 
-    Each limit is shared evenly: a partition with little leaves its share to the others. What does not divide goes to the
-    first of the list, and the first that has anything gets at least a row: a caller that puts first who has waited longest
-    lets none starve. `max_rows` and `max_files` hold exactly; `max_bytes` counts stored (compressed) bytes, spread evenly over
-    a file's rows, and may be passed by less than a row a partition.
+    Each limit is shared evenly: a partition that has less than its share leaves the rest to the others. A remainder goes to
+    the first partitions of the list, and the first one that has any row gets at least one. So if the caller puts the partition
+    that has waited longest first, none starves. `max_rows` and `max_files` hold exactly. `max_bytes` counts stored
+    (compressed) bytes, spread evenly over a file's rows; it may be exceeded by less than one row for each partition.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def admit(backlogs: list[Backlog], limits: Limits) -> list[int]:
 
 
 def share(have: Ints, total: int) -> Ints:
-    """Divide `total` evenly, nobody getting more than it has; the odd ones go to the first of the list."""
+    """Divide `total` evenly, so that no partition gets more than it has. A remainder goes to the first of the list."""
     if have.sum() <= total:
         return have
     left, level = total, 0

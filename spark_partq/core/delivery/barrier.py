@@ -1,11 +1,11 @@
-"""How far one process may deliver beyond the cuts of a resize, where members acknowledge by hand (S5, H5).
+"""How far one process may deliver beyond the cuts of a resize, if members acknowledge by hand (S5, H5).
 
-An application that acknowledges by hand may hold back a sequence of messages until its last one has come. If that lies above a cut, the
-barrier must not wait for the acknowledgement of what lies below, or both would wait for ever. So what such a member was *given* counts:
-for its own process at once, as that gets each key's messages in order anyhow; for other processes only after a time, as the two may then
-be at work on one key.
+An application that acknowledges by hand may wait with a sequence of messages until the last one has come. If the last one lies above a cut,
+the barrier must not wait for the acknowledgement of the messages below the cut, or both would wait for ever. So the messages that such a
+member was *given* count. For its own process they count at once, as that process gets each key's messages in order anyway. For other
+processes they count only after a time, as the two processes may then work on the same key.
 
-Only deliveries rest on this. What is removed, and which floors are committed, rests on what is settled.
+Only deliveries use this rule. Removals, and the floors that are committed, depend on what is settled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def by_hand(state: GroupState, own: Ownership | None) -> bool:
 
 
 def counted(state: GroupState, given: Ends) -> dict[PartitionId, int]:
-    """What counts as settled for a process that was given so much of what it owns: nothing, unless it acknowledges by hand."""
+    """What counts as settled for a process that was given `given` of its partitions: nothing, unless it acknowledges by hand."""
     return {
         partition_id: end for partition_id, end in given.items() if by_hand(state, state.partitions.get(partition_id))
     }
@@ -38,7 +38,7 @@ def counted(state: GroupState, given: Ends) -> dict[PartitionId, int]:
 
 @dataclass
 class Waits:
-    """Times how long others have not acknowledged what lies below a cut. Of one process, not shared and not stored."""
+    """Measures for how long other processes have not acknowledged messages below a cut. Belongs to one process; not shared and not stored."""
 
     _since_ms: dict[tuple[PartitionId, int, int], int] = field(default_factory=dict)  # partition, epoch, cut
 
@@ -51,17 +51,17 @@ class Waits:
         now_ms: int,
         most_ms: int,
     ) -> dict[PartitionId, int]:
-        """The partitions for which this process waits no longer, each with the cut below which.
+        """The partitions for which this process no longer waits, each with the cut up to which it had waited.
 
-        Such a partition belongs to another process, which acknowledges by hand, and was delivered up to the cut. A new owner is given
-        a new time, and one that is still to be given messages is waited for.
+        Such a partition belongs to another process that acknowledges by hand, and was delivered up to the cut. For a new owner the time
+        begins again. An owner that has not yet been given all messages below the cut is waited for.
 
         Parameters
         ----------
         incarnation : str
-            Of the process that waits.
+            The incarnation of the process that waits.
         barriers : dict
-            By queue id; they open for what is settled.
+            By queue id. A barrier opens for settled messages.
         now_ms : int
             A clock of this process that does not go back.
         most_ms : int
@@ -91,9 +91,9 @@ class Deliverable:
     Attributes
     ----------
     end : int
-        Exclusive.
+        The offset up to which it may be delivered (exclusive).
     let_go : dict
-        The partitions for which messages below `end` have waited in vain, each with the cut below which something is not acknowledged.
+        The partitions that messages below `end` no longer wait for, each with a cut below which not all messages are acknowledged.
     """
 
     end: int
@@ -108,9 +108,9 @@ def deliverable(
     Parameters
     ----------
     barrier : Barrier
-        Of the partition's queue; it opens for what is settled.
+        The barrier of the partition's queue. It opens for settled messages.
     given, overdue : dict
-        By partition number: what `counted` and `Waits.overdue` found.
+        By partition number, the results of `counted` and `Waits.overdue`.
     """
     mine = barrier.counting(given)
     within = mine.counting(overdue).limit(partition, start, end)
@@ -118,7 +118,7 @@ def deliverable(
 
 
 def replayable(barriers: Mapping[str, Barrier], ranges: Mapping[PartitionId, Range]) -> dict[PartitionId, Range]:
-    """What of a replay lies before the barrier: a new process was given nothing yet. The rest is planned again."""
+    """The part of a replay that lies before the barrier, as a new process was given nothing yet. The rest is planned again."""
     kept = {}
     for partition_id, r in ranges.items():
         barrier = barriers.get(partition_id[0])
@@ -131,9 +131,9 @@ def replayable(barriers: Mapping[str, Barrier], ranges: Mapping[PartitionId, Ran
 def waiting(
     state: GroupState, acks: Acks, queue_id: str, barrier: Barrier, ends: Mapping[int, int]
 ) -> dict[int, dict[int, int]]:
-    """What the next messages of each partition wait for: partitions, each with the cut up to which. Those that wait for nothing are left out.
+    """What the next messages of each partition wait for: other partitions, each with a cut. Partitions that wait for nothing are left out.
 
-    Who waits because of members that acknowledge by hand may know more: how long it has waited already.
+    A process that waits for members that acknowledge by hand may know more: how long it has waited already.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def waiting(
     """
     given: dict[
         str, dict[int, int]
-    ] = {}  # what each process that acknowledges by hand was given of what others wait for
+    ] = {}  # for each process that acknowledges by hand, what it was given of partitions that others wait for
     for a in {a for a, _ in barrier.open_cuts}:
         own = state.partitions.get((queue_id, a))
         if own is not None and by_hand(state, own):

@@ -1,15 +1,15 @@
 """A member's side of the protocol: what one process may plan, acknowledge, replay and release.
 
-Pure: each function takes one state of the group and returns what follows for this incarnation. Without these rules messages are lost or
-a handoff never ends.
+All functions are pure: each takes one state of the group and returns what follows for this incarnation. Without these rules messages would
+be lost, or a handoff would never end.
 
 The caller must do four things; otherwise messages are lost or delivered twice:
 
-- It delivers what was planned as a whole, even if the partition is lost meanwhile: if the partition returns in the same lineage, the
-  range is acknowledged.
-- After a restart it joins, refreshes the group, calls `replayed`, gives the result to `DeliveryTracker.record`, and only then does
+- It delivers a planned range as a whole, even if the partition is lost meanwhile: if the partition returns in the same lineage, the range
+  is acknowledged.
+- After a restart it joins, refreshes the group, calls `replayed`, and gives the result to `DeliveryTracker.record`, before it does
   anything else.
-- It acknowledges what a batch has finished before it releases anything on the same state.
+- It acknowledges the messages of a finished batch before it releases a partition on the same state.
 - If the process joins again while a batch runs, it keeps its `DeliveryTracker`.
 """
 
@@ -38,7 +38,7 @@ class MembershipStatus:
     registered : bool
         This process is the member of its instance id.
     fenced : bool
-        A newer process is.
+        A newer process is the member of that instance id.
     """
 
     registered: bool
@@ -61,7 +61,7 @@ def owned(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
 
 
 def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
-    """The partitions of which it may plan more: those that it owns and that do not drain (H1)."""
+    """The partitions of which this process may plan more: those that it owns and that do not drain (H1)."""
     return {
         partition_id: own
         for partition_id, own in owned(state, incarnation).items()
@@ -72,7 +72,7 @@ def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownershi
 def may_be_dead(
     state: GroupState, acks: Acks, incarnation: str, before: Mapping[str, int], ends: Mapping[PartitionId, int]
 ) -> bool:
-    """Whether messages below `ends` belong to another process that has given no sign of life since the heartbeats were `before`.
+    """Whether messages below `ends` belong to another process that has sent no heartbeat since the heartbeats were `before`.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
 def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[PartitionId, int, int]]:
     """What to acknowledge of a batch that has finished: (partition, epoch, offset).
 
-    Only ranges in this process's lineage count; they now belong to the current epoch. What a replay left out is not among them. An empty
-    range counts, too: all below it is finished, and an earlier acknowledgement may have come under a past epoch.
+    Only ranges in this process's lineage count; they now belong to the current epoch. Ranges that a replay left out do not count. An empty
+    range counts, too: all messages below it are finished, and an earlier acknowledgement may have come under a past epoch.
     """
     return [
         (partition_id, state.partitions[partition_id].epoch, r.end)
@@ -112,7 +112,7 @@ def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[Pa
 def start(state: GroupState, acks: Acks, incarnation: str, partition_id: PartitionId, done: Range | None) -> int:
     """Where the next batch of a partition starts: its position, or the end of this process's own last batch in its lineage.
 
-    With manual acknowledgement `done` is None until this process has delivered something, so that it delivers again what the
+    With manual acknowledgement `done` is None until this process has delivered something. So it delivers again the messages that the
     application has not acknowledged.
     """
     position = state.position(partition_id, acks) or 0
@@ -124,17 +124,17 @@ def start(state: GroupState, acks: Acks, incarnation: str, partition_id: Partiti
 def replayed(
     state: GroupState, acks: Acks, incarnation: str, planned: Ranges, manual: bool
 ) -> dict[PartitionId, Range]:
-    """What to deliver of a batch that was planned before a restart; the other partitions are left out for good.
+    """What to deliver of a batch that was planned before a restart. The other partitions of the batch are left out for good.
 
-    It delivers nothing below the position: those messages are acknowledged and may be removed already (by another process of this
-    instance, or the checkpoint is an old copy). With manual acknowledgement it begins at the position, which may lie before the batch.
-    An empty range is kept, as a release has to wait until all below it is acknowledged; not so with manual acknowledgement, where the
-    application does that.
+    Nothing below the position is delivered: these messages are acknowledged, by another process of this instance or because the checkpoint
+    is an old copy, and may be removed already. With manual acknowledgement a range begins at the position, which may lie before the batch.
+    An empty range is kept, as a release has to wait until all messages below it are acknowledged. With manual acknowledgement it is not
+    kept, as the application acknowledges them.
 
     Raises
     ------
     FencedError
-        If this process is not registered in this state: its successor would take what it left out for delivered.
+        If this process is not registered in this state: its successor would take the messages that it left out for delivered.
     """
     if incarnation not in {member.incarnation for member in state.members.values()}:
         raise FencedError(
@@ -155,12 +155,12 @@ def replayed(
 
 @dataclass
 class DeliveryTracker:
-    """Keeps how far this process has planned each partition.
+    """Remembers how far this process has planned each partition.
 
     Attributes
     ----------
     planned_ends : dict
-        Partition to the epoch and the end of the range that was planned last.
+        By partition, the epoch and the end of the range that was planned last.
     """
 
     planned_ends: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
@@ -173,9 +173,9 @@ class DeliveryTracker:
     def last_planned(self, state: GroupState, incarnation: str, partition_id: PartitionId) -> Range | None:
         """The end of the range that was planned last, as an empty range; None if nothing was planned in this process's unbroken ownership.
 
-        What was planned in an ownership that has ended belongs to whoever came after it: nobody here may acknowledge it.
-        With manual acknowledgement `start` needs the end: if a partition drained for a while and its handoff was cancelled, the offsets of
-        the last batch do not contain it, but the application still has to acknowledge what was delivered of it.
+        A range that was planned in an ownership that has ended belongs to the next owner: this process may not acknowledge it. With manual
+        acknowledgement `start` needs this end: if a partition drained for a while and its handoff was cancelled, the offsets of the last
+        batch do not contain the partition, but the application still has to acknowledge its delivered messages.
         """
         epoch, end = self.planned_ends.get(partition_id, (-1, 0))
         mine = same_lineage(state.partitions.get(partition_id), incarnation, epoch)
@@ -184,7 +184,7 @@ class DeliveryTracker:
     def given(self, state: GroupState, incarnation: str) -> dict[PartitionId, int]:
         """How far this process was given each partition that it owns, in its unbroken ownership.
 
-        To be called while no micro-batch runs: then all that was planned has been given.
+        Call this while no micro-batch runs: then all planned messages have been given.
         """
         planned = {
             partition_id: self.last_planned(state, incarnation, partition_id) for partition_id in self.planned_ends
@@ -192,7 +192,7 @@ class DeliveryTracker:
         return {partition_id: last.end for partition_id, last in planned.items() if last is not None}
 
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
-        """The draining partitions of which everything that was planned is acknowledged.
+        """The draining partitions whose planned messages are all acknowledged.
 
         The caller must not plan on a state that is older than the commit of these events.
         """
@@ -215,8 +215,9 @@ def ack_rows(
     attempts: Mapping[PartitionId, int],
     work: Work = NO_WORK,
 ) -> list[AckRow]:
-    """One commit's rows: what is finished, what is about to be delivered, for which time where that is counted, and the heartbeat with
-    what the query has done so far."""
+    """The rows of one commit: what is finished, what is about to be delivered (with the number of the delivery, if deliveries are
+    counted), and the heartbeat with what the query has done so far.
+    """
     rows: dict[PartitionId, AckRow] = {}
     for partition_id, epoch, offset in finished:
         rows[partition_id] = AckRow(incarnation, beat, *partition_id, epoch, offset, offset)

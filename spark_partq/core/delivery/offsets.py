@@ -1,6 +1,6 @@
 """Offsets as text: those that users write in options, and those that Spark keeps in a checkpoint.
 
-An offset is always the next message: a range ``[start, end)`` holds ``end - start`` messages.
+An offset is always that of the next message: a range ``[start, end)`` holds ``end - start`` messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_partq.core.stored import MALFORMED, MAX_PARTITIONS, MOST, flag, name,
 EARLIEST = -2
 LATEST = -1
 
-_VERSION = 1  # of an offset in a checkpoint
+_VERSION = 1  # of the format of an offset in a checkpoint
 
 JsonOffsets = dict[str, dict[int, int]]  # queue -> partition -> offset, EARLIEST or LATEST
 
@@ -31,12 +31,12 @@ def parse_offsets(option: str, text: str, partitions: Mapping[str, range]) -> in
     Parameters
     ----------
     partitions : dict
-        Of each queue that is read the numbers of its partitions.
+        For each queue that is read, the numbers of its partitions.
 
     Raises
     ------
     InvalidArgumentError
-        If it is none of these, or names a queue or partition that is not read.
+        If the text is none of these, or names a queue or partition that is not read.
     """
     folded = text.strip().lower()
     if folded in ("earliest", "latest"):
@@ -83,7 +83,7 @@ def resolve(
     Raises
     ------
     OffsetOutOfRangeError
-        If it lies beyond the end, or before the first message still there while data loss is to fail.
+        If the offset lies beyond the end, or, with `fail_on_data_loss`, before the first message that is left.
     """
     if requested == EARLIEST:
         return first
@@ -129,20 +129,21 @@ class Range:
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """What Spark stores for each micro-batch: all that is needed to read it again.
+    """What Spark stores for each micro-batch: everything that is needed to read it again.
 
     Attributes
     ----------
     group, instance : str
-        Of the planner. A query that names none makes up both at its first start; its checkpoint keeps them.
+        The names of the planner's group and instance. A query that names none makes them up at its first start; its checkpoint keeps them.
     queue_ids : dict
-        Queue name to the queue's UUID: it tells a checkpoint of a queue that was deleted and created again.
+        By queue name, the queue's UUID. It shows that a checkpoint is of a queue that was deleted and created again.
     incarnations : dict
-        Queue name to the queue's incarnation: it tells a checkpoint of before a promotion. A queue that is left out has not been promoted.
+        By queue name, the queue's incarnation. It shows that a checkpoint is from before a promotion. A queue that is left out was never
+        promoted.
     ranges : dict
-        (queue name, partition) to the last planned range.
+        By (queue name, partition), the last planned range.
     former : dict
-        Queue name to the incarnations before, the latest first; of queues that were promoted.
+        By queue name, the earlier incarnations, the latest first; only of queues that were promoted.
     by_hand : bool
         The application acknowledges by hand, so the end of a micro-batch finishes nothing.
     """

@@ -1,10 +1,10 @@
 """How far a table has a group's messages: a position for each partition, committed together with the rows.
 
-A consumer that crashes, is too slow, or hands a partition over gets messages again, or another consumer does, in other micro-batches. So neither
-Spark's batch ids nor the times of anything tell what a table has. Its positions do.
+If a consumer crashes, is too slow, or hands a partition over, it or another consumer gets messages again, in other micro-batches. So neither
+Spark's batch ids nor any times tell which messages a table has. Its positions do.
 
-A position belongs to an incarnation of the queue: after a promotion offsets may name other messages, beyond those that the replica had. Below
-that they name the same, so the positions of before count as far.
+A position belongs to an incarnation of the queue: after a promotion, offsets beyond the messages that the replica had may name other messages.
+Offsets below name the same messages, so positions of earlier incarnations count up to there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.queue.former import Former
 from spark_partq.core.stored import MOST
 
-Recorded = Mapping[PartitionId, Mapping[str, int]]  # of a partition by incarnation, the next offset that a table lacks
+Recorded = Mapping[PartitionId, Mapping[str, int]]  # by partition and incarnation, the next offset that a table lacks
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Position:
     Attributes
     ----------
     epoch : int
-        Of the ownership under which they were planned, a fencing token: a later owner has a higher one (W2).
+        The epoch of the ownership under which the messages were planned. It is a fencing token: a later owner has a higher one (W2).
     queue_id : str
-        Of the queue, for good: a queue that is deleted and created again has another one.
+        The queue's id, which never changes. A queue that is deleted and created again has another one.
     lineage : tuple of (str, int)
-        The queue's incarnations, that of now first, each with the offset below which its messages of the partition are those of now. A queue
-        that was never promoted has one, whose name is its id.
+        The queue's incarnations, the present one first. Each has the offset below which its messages of the partition are the same as the
+        present ones. A queue that was never promoted has one incarnation, whose name is its id.
     """
 
     start: int
@@ -43,27 +43,27 @@ class Position:
 
     @property
     def incarnation(self) -> str:
-        """That of now: what a position is kept by."""
+        """The present incarnation, under which a position is kept."""
         return self.lineage[0][0]
 
     def first_missing(self, recorded: Mapping[str, int]) -> int:
-        """From which offset on messages are missing, at or after `start`.
+        """The offset from which on messages are missing; at least `start`.
 
         Parameters
         ----------
         recorded : dict
-            By incarnation, the position that was kept of this partition.
+            By incarnation, the position that was kept for this partition.
         """
         return max(self.start, recorded_to(self.lineage, recorded))
 
     def moved(self, recorded: Mapping[str, int]) -> dict[str, int]:
-        """What is to be kept with the rows: by incarnation, also for who still delivers under one of before."""
+        """The positions to keep with the rows, by incarnation: also for consumers that still deliver under an earlier incarnation."""
         ends = {incarnation: min(self.end, shared) for incarnation, shared in self.lineage}
         return {i: end for i, end in ends.items() if end > recorded.get(i, -1)}
 
 
 def lineage(incarnation: str, former: tuple[Former, ...], partition: int) -> tuple[tuple[str, int], ...]:
-    """The incarnations of a queue as `Position.lineage` has them of a partition."""
+    """The incarnations of a queue for a partition, as in `Position.lineage`."""
     return tuple(_lineage(incarnation, former, partition))
 
 
@@ -76,14 +76,14 @@ def _lineage(incarnation: str, former: tuple[Former, ...], partition: int) -> It
 
 
 def recorded_to(incarnations: Iterable[tuple[str, int]], recorded: Mapping[str, int]) -> int:
-    """Up to which offset a table has the messages of a partition.
+    """The offset up to which a table has the messages of a partition.
 
     Parameters
     ----------
     incarnations : iterable
         As `Position.lineage`.
     recorded : dict
-        By incarnation, the position that was kept of this partition.
+        By incarnation, the position that was kept for this partition.
     """
     return max(min(recorded.get(incarnation, 0), shared) for incarnation, shared in incarnations)
 
@@ -94,28 +94,28 @@ def position_app(group: str, name: str | None, incarnation: str, partition: int,
     Parameters
     ----------
     name : str, optional
-        Tells several sinks of one group apart that write into one table.
+        Tells apart several sinks of one group that write into one table.
     since : int
-        The epoch with which the group began to read the partition again, if the table is to have its messages again then.
+        The epoch with which the group began to read the partition again, if the table shall then have its messages again.
     """
     names = [] if name is None else [name]
     return "/".join(["partq:" + group, *names, *([f"since-{since}"] if since else []), incarnation, str(partition)])
 
 
 def missing(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, int]:
-    """From which offset on a table lacks messages of the micro-batch; partitions of which it has them all are left out."""
+    """By partition, the offset from which on a table lacks messages of the micro-batch. Partitions of which it has all messages are left out."""
     first = {place: position.first_missing(recorded.get(place, {})) for place, position in batch.items()}
     return {place: offset for place, offset in first.items() if offset < batch[place].end}
 
 
 def beyond(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, int]:
-    """The positions of a table that lie beyond the micro-batch: another consumer is further, or the queue was put back to an older state."""
+    """The positions of a table that lie beyond the micro-batch: another consumer is further, or the queue was restored to an older state."""
     kept = {place: recorded.get(place, {}).get(position.incarnation, 0) for place, position in batch.items()}
     return {place: offset for place, offset in kept.items() if offset > batch[place].end}
 
 
 def positions_of(offset: StreamOffset) -> dict[QueuePartition, Position]:
-    """What was planned of each partition for a micro-batch; a replay may hold less of it."""
+    """The messages that were planned for a micro-batch, by partition. A replay may hold fewer."""
     return {
         (queue, number): Position(
             r.start,

@@ -1,4 +1,4 @@
-"""Where a group is to go on when a person sets its positions, as that is written."""
+"""Where a group shall go on when a person sets its positions, in the form in which users write it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_partq.core.delivery.offsets import EARLIEST, LATEST, JsonOffsets, par
 from spark_partq.core.errors import InvalidArgumentError, OffsetOutOfRangeError
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# As Java's Duration takes it, and with that Kafka's --by-duration: days are 24 hours, each part may have a sign.
+# The form of Java's Duration, and so of Kafka's --by-duration: days are 24 hours, each part may have a sign.
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d{1,9})D)?(?:T(?=[-+\d])(?:([-+]?\d{1,9})H)?(?:([-+]?\d{1,9})M)?(?:([-+]?\d{1,9}(?:[.,]\d{0,9})?)S)?)?",
     re.IGNORECASE | re.ASCII,
@@ -24,20 +24,21 @@ _FORMS = "earliest, latest, time:2026-11-01T00:00:00Z, by:P1D (one day back), {q
 
 @dataclass(frozen=True)
 class Goal:
-    """Where to.
+    """Where the positions go.
 
     Attributes
     ----------
     text : str
-        What was asked for, for people.
+        What was asked for, in words for people.
     everywhere : int or None
-        `EARLIEST` or `LATEST`, of every partition.
+        `EARLIEST` or `LATEST`, for every partition.
     since_us : int or None
-        The first message that was enqueued then or later (microseconds since 1970); the end of a partition that has none.
+        The first message that was enqueued at this time or later (microseconds since 1970); the end of a partition that has no such
+        message.
     back_us : int or None
-        The same of so long before now (microseconds).
+        The same, for a time this long before now (microseconds).
     offsets : dict
-        Of each queue and partition that is named the offset, `EARLIEST` or `LATEST`.
+        For each named queue and partition, the offset, `EARLIEST` or `LATEST`.
     """
 
     text: str
@@ -47,16 +48,16 @@ class Goal:
     offsets: JsonOffsets | None = None
 
     def at(self, now_us: int) -> int | None:
-        """The time from which on messages are wanted (microseconds since 1970); None if it is no time that was asked for."""
+        """The time from which on messages are wanted (microseconds since 1970); None if no time was asked for."""
         return self.since_us if self.back_us is None else now_us - self.back_us
 
     def offset(self, queue: str, partition: int) -> int | None:
-        """What is wanted of a partition, if it is no time: an offset, `EARLIEST`, `LATEST`; None if it stays where it is."""
+        """The wanted position of a partition, if no time was asked for: an offset, `EARLIEST` or `LATEST`; None if the position stays."""
         return self.everywhere if self.offsets is None else self.offsets.get(queue, {}).get(partition)
 
 
 def parse_goal(to: object, partitions: Mapping[str, range]) -> Goal:
-    """Read where to go.
+    """Read where the positions go.
 
     Parameters
     ----------
@@ -64,12 +65,12 @@ def parse_goal(to: object, partitions: Mapping[str, range]) -> Goal:
         ``earliest``, ``latest``, ``time:`` with a time of ISO 8601 (UTC if it names no zone), ``by:`` with a duration of ISO 8601 before
         now, or ``{"orders": {3: 120}}``, also as JSON: an offset is that of the next message, -2 is earliest, -1 latest.
     partitions : dict
-        Of each queue that is meant the numbers of its partitions.
+        For each queue that is meant, the numbers of its partitions.
 
     Raises
     ------
     InvalidArgumentError
-        If it is none of these, or names a queue or partition that is not meant.
+        If `to` is none of these, or names a queue or partition that is not meant.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def within(requested: int, first: int, end: int, queue: str, partition: int) -> 
     Raises
     ------
     OffsetOutOfRangeError
-        If it lies beyond the end, or before the first message that is there.
+        If the offset lies beyond the end, or before the first message that is left.
     """
     if requested in (EARLIEST, LATEST):
         return first if requested == EARLIEST else end

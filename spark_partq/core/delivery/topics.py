@@ -1,7 +1,8 @@
-"""A Kafka topic whose messages go into a queue, each once: what is read next follows from what the queue has.
+"""A Kafka topic whose messages go into a queue, each once: the queue's positions say what is read next.
 
-The queue keeps, with each batch, the next offset of each partition of the topic, as a sink keeps a group's positions (`core.delivery.positions`).
-What stands for the queue's incarnation there is the id that Kafka gives a topic: one that is deleted and created again has another.
+The queue keeps, with each batch, the next offset of each partition of the topic, as a sink keeps a group's positions
+(`core.delivery.positions`). In place of the queue's incarnation these positions have the id that Kafka gives a topic: a topic that is deleted
+and created again has another id.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ class Topic:
     Attributes
     ----------
     topic_id : str
-        UUID, of Kafka's own; nothing but zeros with a broker that gives none (before 2.8).
+        UUID in Kafka's form; only zeros with a broker that gives none (before 2.8).
     bounds : dict
-        Of each partition the offset of the first message that is there, and the next offset.
+        For each partition, the offset of its first message, and its next offset.
     readable_ends : dict
-        Up to where partitions can be read now, if that is less: a transaction is open, and only what is committed is to be read.
+        For some partitions, the offset up to which they can be read now, if that is less than the next offset: a transaction is open, and only
+        committed messages are read.
     """
 
     name: str
@@ -59,7 +61,7 @@ def default_name(topic: str) -> str:
     Raises
     ------
     InvalidArgumentError
-        If such a name cannot be.
+        If the topic's name cannot be used for it.
     """
     name = f"kafka.{topic}"
     if not is_name(name):
@@ -71,22 +73,22 @@ def default_name(topic: str) -> str:
 
 
 def position_name(sink_id: str, topic: Topic, partition: int) -> str:
-    """The name under which a queue keeps the next offset that it lacks of a partition."""
+    """The name under which a queue keeps, for a partition, the next offset that it lacks."""
     return position_app(sink_id, None, topic.topic_id, partition)
 
 
 def recorded(positions: Mapping[str, int], sink_id: str, topic: Topic) -> dict[int, int]:
-    """Of each partition of the topic the next offset that a queue lacks, if it has any message of it.
+    """For each partition of the topic that the queue has recorded, the next offset that the queue lacks.
 
     Parameters
     ----------
     positions : dict
-        All that the sink has recorded.
+        All positions that the sink has recorded.
 
     Raises
     ------
     CheckpointMismatchError
-        If they are those of another topic.
+        If they are positions of another topic.
     """
     found = {n: positions.get(position_name(sink_id, topic, n)) for n in topic.bounds}
     known = {n: offset for n, offset in found.items() if offset is not None}
@@ -105,14 +107,14 @@ def recorded(positions: Mapping[str, int], sink_id: str, topic: Topic) -> dict[i
 
 
 def check_reachable(topic: Topic, known: Mapping[int, int], fail_on_data_loss: bool) -> None:
-    """Refuse to go on where the topic has not the message that the queue lacks next.
+    """Refuse to go on if the topic does not have the message that the queue lacks next.
 
     Raises
     ------
     DataLossError
-        If the topic's retention has removed it, and that is to fail.
+        If the topic's retention has removed the message, and `fail_on_data_loss` is set.
     TargetAheadError
-        If the topic ends before: it was put back to an older state.
+        If the topic ends before that message: the topic was restored to an older state.
     """
     for number, offset in sorted(known.items()):
         first, end = topic.bounds[number]
@@ -136,7 +138,7 @@ def check_reachable(topic: Topic, known: Mapping[int, int], fail_on_data_loss: b
 
 
 def first_positions(topic: Topic, begin: str) -> dict[int, int]:
-    """What a queue that has nothing of the topic is to record before a message is read: of each partition the offset with which it begins.
+    """The positions that a queue without messages of the topic records before a message is read: for each partition, the offset where it begins.
 
     Parameters
     ----------
@@ -147,9 +149,9 @@ def first_positions(topic: Topic, begin: str) -> dict[int, int]:
 
 
 def starting_offsets(topic: Topic, known: Mapping[int, int]) -> str:
-    """Where Spark is to begin to read the topic with a new checkpoint, in its own JSON.
+    """Where Spark begins to read the topic with a new checkpoint, in Spark's JSON.
 
-    Each partition begins where the queue says, and one that was added since with its first message.
+    Each partition begins where the queue says; a partition that was added since begins with its first message.
 
     Examples
     --------
@@ -162,21 +164,21 @@ def starting_offsets(topic: Topic, known: Mapping[int, int]) -> str:
 
 
 def check_follows(topic: Topic, known: Mapping[int, int], starts: Mapping[str, int], name: str) -> None:
-    """Refuse a micro-batch that begins behind messages which the queue lacks.
+    """Refuse a micro-batch that begins after messages that the queue lacks.
 
     Parameters
     ----------
     starts : dict
-        Where it begins in each partition, as Spark's log of offsets has it.
+        Where the micro-batch begins in each partition, by Spark's log of offsets.
     name : str
-        The queue's.
+        The queue's name.
 
     Raises
     ------
     CheckpointMismatchError
     """
     for number, start in sorted((int(number), start) for number, start in starts.items()):
-        first = topic.bounds.get(number, (0, 0))[0]  # what the topic's retention has removed nobody waits for
+        first = topic.bounds.get(number, (0, 0))[0]  # messages removed by retention are not waited for
         if start > (lacks := max(known.get(number, 0), first)):
             raise CheckpointMismatchError(
                 f"the checkpoint goes on with offset {start:,} of partition {number} of topic {topic.name!r}, and queue {name!r} has its messages up to "
@@ -190,12 +192,12 @@ def check_follows(topic: Topic, known: Mapping[int, int], starts: Mapping[str, i
 
 
 def planned(topic: Topic, ends: Mapping[str, int]) -> dict[QueuePartition, Position]:
-    """What a micro-batch may hold of each partition.
+    """The messages that a micro-batch may hold, by partition.
 
     Parameters
     ----------
     ends : dict
-        By partition the end of the micro-batch, as Spark's log of offsets has it.
+        For each partition, the end of the micro-batch, by Spark's log of offsets.
     """
     shared = ((topic.topic_id, MOST),)
     return {(topic.name, int(number)): Position(0, end, 0, topic.topic_id, shared) for number, end in ends.items()}

@@ -1,9 +1,9 @@
 """Acknowledgements and heartbeats: what the ack table says.
 
-Each row is written by one incarnation of an instance. It may say that everything of a partition below `offset` is finished
-and everything below `delivered` was delivered under `epoch`; and that ``[start, delivered)`` is delivered for the `attempt`-th time
-(`core.group.attempts`; 0 if that is not counted). Each row carries the incarnation's heartbeat, a counter.
-The control table alone decides whether a row counts (`core.group`). A row without a partition may tell of its writer's `Work`.
+Each row is written by one incarnation of an instance. A row may say that all messages of a partition below `offset` are finished, and
+that all below `delivered` were delivered under `epoch`. It may also say that ``[start, delivered)`` is delivered for the `attempt`-th
+time (`core.group.attempts`; 0 if deliveries are not counted). Each row has the incarnation's heartbeat, a counter. The control table
+alone decides whether a row counts (`core.group`). A row without a partition may tell of its writer's `Work`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from spark_partq.core.ids import PartitionId
 
 @dataclass(frozen=True)
 class Work:
-    """What a query has done since its process began, for monitors; nothing is decided by it.
+    """What a query has done since its process began, for monitors. No decision uses it.
 
     Attributes
     ----------
     lost_races : int
-        Commits to the group's tables that it had to try again, as somebody else was first.
+        Commits to the group's tables that the query had to repeat, as another process was first.
     planner_calls, planner_ms : int
-        Calls of its planner that have ended, and the milliseconds that they took.
+        Calls of its planner that have ended, and how many milliseconds they took.
     """
 
     lost_races: int = 0
@@ -55,16 +55,16 @@ class AckRow:
 
     @property
     def work(self) -> Work:
-        """What it tells, if it is a mere heartbeat: older releases know no columns for that, and ignore these there."""
+        """The work that the row reports, if it is only a heartbeat. Older releases know no columns for work, and ignore the ones used here."""
         return NO_WORK if self.partition_id is not None else Work(self.epoch, self.offset, self.delivered)
 
 
 def heartbeat(incarnation: str, beat: int, work: Work = NO_WORK) -> AckRow:
-    """A mere heartbeat, which tells of work."""
+    """A row that is only a heartbeat, and reports work."""
     return AckRow(incarnation, beat, epoch=work.lost_races, offset=work.planner_calls, delivered=work.planner_ms)
 
 
-# In place of an incarnation; no process has that name.
+# Stands for an incarnation in rows of attempts; no process has that name.
 _OF_AN_ATTEMPT = "attempt"
 
 Attempt = tuple[int, int]  # epoch, number of the delivery
@@ -73,7 +73,7 @@ Claim = tuple[PartitionId, int, str]  # partition, epoch, incarnation
 
 @dataclass
 class Acks:
-    """What all rows say together. Rows may be added in any order, and more than once.
+    """What all rows together say. Rows may be added in any order, and more than once.
 
     Attributes
     ----------
@@ -82,13 +82,15 @@ class Acks:
     rows : dict
         What each incarnation acknowledged under each epoch.
     delivered_ends : dict
-        The end of what any process ever delivered of each partition, under whatever epoch.
+        For each partition, the end of what any process ever delivered, under any epoch.
     attempts : dict
-        Of each partition the ranges that were delivered, each with the last epoch under which that was and the number of the delivery.
+        For each partition, the ranges that were delivered, each with the last epoch under which it was delivered and the number of the
+        delivery.
     by_epoch : dict
-        Of each partition epochs, each with the end of what was delivered under it, where that is more than under any later epoch.
+        For each partition, epochs, each with the end of what was delivered under it: only epochs under which more was delivered than
+        under any later one.
     work : dict
-        What each incarnation has done, of those that tell.
+        What each incarnation has done, for incarnations that report it.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
@@ -138,7 +140,7 @@ class Acks:
         return self.rows.get((partition_id, epoch, incarnation), 0)
 
     def delivered(self, partition_id: PartitionId, since: int = 0) -> int:
-        """The end of what was delivered of a partition, under the epochs from `since` on."""
+        """The end of what was delivered of a partition under epochs from `since` on."""
         if since:
             ends = self.by_epoch.get(partition_id, {})
             return max((end for epoch, end in ends.items() if epoch >= since), default=0)
@@ -146,12 +148,14 @@ class Acks:
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str], gone: Collection[str] = ()) -> list[AckRow]:
-    """The rows that can still count: of each partition those of the highest epoch, one per incarnation, of each older epoch under which
-    more was delivered than under all later ones, one, and the attempts above what these acknowledge; of each incarnation in `live` the
-    last heartbeat, and its work.
+    """The rows that can still count.
 
-    An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
-    rows, so the order of commits does not matter. Of the queues that are `gone`, by their ids, nothing counts.
+    For each partition: one row per incarnation under the highest epoch; one row for each older epoch under which more was delivered
+    than under all later ones; and the attempts above what these rows acknowledge. For each incarnation in `live`: its last heartbeat,
+    and its work.
+
+    An acknowledgement under an older epoch never counts again, but what was delivered under it still counts. The highest epoch is taken
+    over all rows, so the order of commits does not matter. Rows of queues whose ids are in `gone` do not count.
     """
     acks = Acks.of(rows)
     newest: dict[PartitionId, int] = {}

@@ -1,4 +1,4 @@
-"""What people are told of members whose queries may give wrong results, in a log and when they ask for the group."""
+"""Texts about members whose queries may give wrong results, for the log and for descriptions of the group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_partq.core.ids import QueuePartition
 
 
 def begun_anew(instances: Sequence[str]) -> str:
-    """Of queries that began with a fresh checkpoint in a group that had read messages before."""
+    """About queries that began with a fresh checkpoint in a group that had read messages before."""
     return (
         f"{_named(instances)} began with a fresh checkpoint, while the group had read messages before: micro-batches are numbered from 0 "
         "again, so a sink that leaves out batch ids that it has had drops rows, and says nothing. Write with partq.delta_sink, or keep "
@@ -17,7 +17,7 @@ def begun_anew(instances: Sequence[str]) -> str:
 
 
 def state_stays_behind(instance: str, partitions: Sequence[QueuePartition], when: str = "") -> str:
-    """Of a query with keyed state that has gained or lost partitions; `when` says how often and when."""
+    """About a query with keyed state that has gained or lost partitions. `when` says how often and when."""
     return (
         f"{_named([instance])} keeps state by key in Spark, and {_partitions(partitions)} came to it or went from it{when and f' ({when})'}: the "
         "state of their keys stays in the query that had them, so what is computed from it is wrong. Keep such state in a table, by key and "

@@ -1,14 +1,14 @@
-"""How often messages were delivered without being acknowledged, and what follows: a few at a time, and in the end none (dead messages).
+"""How often messages were delivered without being acknowledged, and what follows: fewer at a time, and in the end none (dead messages).
 
-An *attempt* is a range of offsets and the number of its delivery, 1 for the first. It is durable before the range is delivered, so it
-outlives whoever the messages kill.
+An *attempt* is a range of offsets and the number of its delivery, 1 for the first. It is durable before the range is delivered, so it remains
+when the messages kill the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# What was delivered too often is given in pieces of one of so many.
+# Messages that were delivered too often are given in pieces; a piece is one part of this many.
 PIECES = 8
 
 Attempts = Mapping[tuple[int, int], int]  # range of offsets -> the number of its last delivery
@@ -16,12 +16,12 @@ Attempt = tuple[int, int]  # the epoch and the number of a delivery
 
 
 def deliveries(attempts: Attempts, delivered: int, offset: int) -> tuple[int, int]:
-    """How often a message was delivered, and the offset up to which that holds for all.
+    """How often a message was delivered, and the offset up to which this number holds for all messages.
 
     Parameters
     ----------
     delivered : int
-        Exclusive end of the messages that anybody may have delivered; what was not counted was delivered once.
+        Exclusive end of the messages that any process may have delivered. Messages whose deliveries were not counted count as delivered once.
 
     Examples
     --------
@@ -40,18 +40,18 @@ def deliveries(attempts: Attempts, delivered: int, offset: int) -> tuple[int, in
 
 
 def is_suspect(attempts: Attempts, delivered: int, offset: int, max_deliveries: int) -> bool:
-    """Whether a message, or one that was delivered with it, must be at fault: it was delivered all but one of the times that it may be.
+    """Whether a message, or one that was delivered with it, must be at fault: only one of the allowed deliveries is left.
 
-    From now on it comes in a micro-batch that holds nothing else. With `max_deliveries` of 1 that is a second delivery.
+    From now on it comes in a micro-batch that holds nothing else. With `max_deliveries` of 1 this is a second delivery.
     """
     return deliveries(attempts, delivered, offset)[0] >= max(1, max_deliveries - 1)
 
 
 def piece(attempts: Attempts, delivered: int, start: int, end: int, max_deliveries: int) -> int:
-    """The end of what is to be given of ``[start, end)``.
+    """The end of the piece of ``[start, end)`` that is given next.
 
-    Messages that were delivered before are not mixed with others, so that a delivery has one number. What is suspect is given in pieces,
-    until the message is found that nobody can process.
+    Messages that were delivered before are not mixed with others, so that a delivery has one number. Suspect messages are given in pieces,
+    until the message is found that cannot be processed.
     """
     number, same_until = deliveries(attempts, delivered, start)
     if number == 0:
@@ -62,15 +62,15 @@ def piece(attempts: Attempts, delivered: int, start: int, end: int, max_deliveri
 
 
 def is_dead(attempts: Attempts, offset: int, max_deliveries: int) -> bool:
-    """Whether a message was delivered too often, the last time alone: it is its own fault."""
+    """Whether a message was delivered too often, and alone the last time: so the fault is its own."""
     return attempts.get((offset, offset + 1), 0) > max(1, max_deliveries - 1)
 
 
 def needed(attempts: Mapping[tuple[int, int], Attempt], position: int) -> dict[tuple[int, int], Attempt]:
-    """Those that still say something of messages at or above the position, and that no other one says as well.
+    """The attempts that still say something about messages at or above the position, and that no other attempt covers.
 
-    Not first deliveries: who knows up to where messages were delivered knows of these. One under an earlier epoch does not speak for one under
-    a later epoch, as a reset lies between them perhaps, from which on it counts no more.
+    First deliveries are not needed, as the end of the delivered messages tells of them. An attempt under an earlier epoch does not cover one
+    under a later epoch: a reset may lie between the two, and after a reset the earlier attempt no longer counts.
     """
     left = {range_: attempt for range_, attempt in attempts.items() if range_[1] > position and attempt[1] > 1}
     return {

@@ -1,14 +1,14 @@
 """The rebalancer's decisions: events in, facts out.
 
-``decide`` is pure and any driver may run it: the caller reads the control table up to some version and commits the facts as the next
-version; if somebody else was first, it reads the table and decides again. Every event may come late or more than once: one that no
-longer applies gives no facts. `core.group.steps` says what each event leads to.
+``decide`` is pure, and any process may run it. The caller reads the control table up to some version and commits the facts as the
+next version. If another process was first, the caller reads the table and decides again. Every event may come late or more than
+once: one that no longer applies gives no facts. `core.group.steps` says what each event leads to.
 
-A membership change triggers a *holddown* (R5), a change of the queues does not. Then the group's assignor computes who shall
-own what. With the cooperative protocol (K5) partitions without an owner are granted at once, and those that move are handed off: the
-owner plans no more of them, acknowledges what it was given, and releases them to their new owners in one commit. All handoffs run at
-the same time. With the eager protocol (K4) all owners first give up everything, with no receiver named; the commit that releases the
-last partition computes the assignment for the members of that moment, and grants it.
+A membership change triggers a *holddown* (R5); a change of the queues does not. Then the group's assignor computes which flow shall
+own which partition. With the cooperative protocol (K5), partitions without an owner are granted at once, and partitions that move
+are handed off: the owner plans no more of them, acknowledges what it was given, and releases them to their new owners in one commit.
+All handoffs run at the same time. With the eager protocol (K4), all owners first give up everything, and no receiver is named. The
+commit that releases the last partition computes the assignment for the members of that moment, and grants it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def decide(
     state, acks
         Read together: a newer control table voids the decision, newer acknowledgements do not.
     by : str
-        Who decides, for the history.
+        The process that decides, for the history.
     assignor : function
         Finds an assignor by its name.
     loads : dict
@@ -84,16 +84,16 @@ def decide(
     GroupMismatchError
         If a ``Join`` disagrees with the group's other members.
     GroupActiveError
-        If a group is to be deleted, or its positions are to be set, that has members.
+        If a group that has members is to be deleted, or its positions are to be set.
     KeysHeldError
-        If it would hold back too many keys.
+        If the group would hold back too many keys.
     AssignorError, UnknownAssignorError
-        If the group's assignor fails, or is not installed here, and nothing else was to be decided.
+        If the group's assignor fails, or is not installed here, and there is nothing else to decide.
     """
     decision = Decision(state.copy(), acks, by, assignor, loads)
     has_join = any(isinstance(event, Join) for event in events)
     if not state.exists and not any(isinstance(event, (Join, Delete)) for event in events):
-        return []  # the group was deleted; what happened to it before means nothing
+        return []  # the group was deleted; earlier events mean nothing
     failed: AssignorError | UnknownAssignorError | None = None
     for event, following in zip(events, [*events[1:], None], strict=False):
         try:
@@ -101,7 +101,7 @@ def decide(
             if isinstance(event, _ENDS_A_HANDOFF) and not isinstance(following, _ENDS_A_HANDOFF):
                 handoff.advance_after(decision)
         except (AssignorError, UnknownAssignorError) as error:
-            # Members must be able to leave and to release. The assignment stays due; whoever tries it next gets the error.
+            # Members must be able to leave and to release. The assignment stays due; the process that tries it next gets the error.
             failed = error
             if has_join:
                 raise

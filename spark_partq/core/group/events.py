@@ -1,6 +1,6 @@
 """What may happen to a consumer group: the events on which `core.group.decide` decides.
 
-Each may come late or more than once, from any process that notices it.
+Each event may come late or more than once, from any process that notices it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Leave:
-    """A process unbinds its flows, or its session `expired`; the group treats both alike (R4)."""
+    """A process unbinds its flows, or its session has `expired`. The group treats both in the same way (R4)."""
 
     instance: str
     incarnation: str
@@ -40,7 +40,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Stateful:
-    """A process has learnt that its query keeps state by key in Spark."""
+    """A process has found that its query keeps state by key in Spark."""
 
     instance: str
     incarnation: str
@@ -65,7 +65,7 @@ class Drained:
 
 @dataclass(frozen=True)
 class DeadlinePassed:
-    """The handoff that fact `handoff` began has taken its `max_handoff_time_ms`."""
+    """The handoff that fact `handoff` began has reached its `max_handoff_time_ms`."""
 
     partition_id: PartitionId
     handoff: int
@@ -73,7 +73,7 @@ class DeadlinePassed:
 
 @dataclass(frozen=True)
 class QueuesChanged:
-    """A queue that the group reads was created, deleted, or has another number of partitions (K3).
+    """A queue that the group reads was created or deleted, or has another number of partitions (K3).
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class QueuesChanged:
 
 @dataclass(frozen=True)
 class AssignmentDue:
-    """An assignment is due, and the process that should have computed it could not."""
+    """An assignment is due, and the process that had to compute it could not."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,15 @@ class LoadsMeasured:
 
 @dataclass(frozen=True)
 class RaiseFloors:
-    """The group's positions in a queue become floors: maintenance is about to remove messages (Q8), or other partitions wait (S5).
+    """The group's positions in a queue become floors, as maintenance is about to remove messages (Q8), or other partitions wait (S5).
 
     Attributes
     ----------
     partitions : tuple of int or None
-        Only of these; None is all.
+        Only the positions of these partitions; None means all.
     ends : dict
-        The next offsets of partitions, read after the acknowledgements. A position beyond its partition's end is none: whoever wrote that
-        acknowledgement cannot have finished what is not there, and it must not remove what comes.
+        The next offsets of partitions, read after the acknowledgements. A position beyond its partition's end does not count: no query
+        can have finished messages that do not exist, and such an acknowledgement must not remove messages that come later.
     """
 
     queue_id: str
@@ -118,7 +118,7 @@ class RaiseFloors:
 
 @dataclass(frozen=True)
 class Isolate:
-    """The owner of a partition gives up what it has planned and not finished; `cause` says why."""
+    """The owner of a partition gives up the messages that it has planned and not finished; `cause` says why."""
 
     partition_id: PartitionId
     incarnation: str
@@ -127,12 +127,12 @@ class Isolate:
 
 @dataclass(frozen=True)
 class Skip:
-    """The owner of a partition leaves messages ``[start, end)`` out, as they are `why`: ``dead``, ``held`` or ``expired``.
+    """The owner of a partition leaves out messages ``[start, end)``. `why`: they are ``dead``, ``held`` or ``expired``.
 
     Attributes
     ----------
     dead_letter_queue : str or None
-        Where they are now.
+        The queue where the messages are now.
     holds : frozenset of int
         The hashes of their keys, if the queue holds keys back.
     """
@@ -148,7 +148,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class ReleaseKeys:
-    """Dead messages of a queue are about to be put back: no key of it is held any more.
+    """Dead messages of a queue are about to be put back: no key of the queue is held any more.
 
     Attributes
     ----------
@@ -162,12 +162,12 @@ class ReleaseKeys:
 
 @dataclass(frozen=True)
 class Promoted:
-    """The queue's replica takes over. It lacks the last acknowledgements and deliveries, and messages that are gone already.
+    """The queue's replica takes over. It lacks the last acknowledgements and deliveries, and messages that were removed already.
 
     Attributes
     ----------
     firsts, ends : dict
-        Of each partition of the queue the first message that is there, and the next offset.
+        For each partition of the queue, its first message and its next offset.
     """
 
     queue_id: str
@@ -177,18 +177,19 @@ class Promoted:
 
 @dataclass(frozen=True)
 class Reset:
-    """Somebody sets the positions of a group that nobody consumes in.
+    """A person sets the positions of a group in which no query consumes.
 
     Attributes
     ----------
     positions : dict
-        Of each partition that is named the offset from which the group goes on.
+        For each named partition, the offset from which the group goes on.
     number : int
-        Which of the group's resets it is, as the queues were told: 1 is the first. It applies only if it is the next.
+        The number of this reset of the group, as it was announced to the queues: 1 is the first. The reset applies only if it is the next
+        one.
     to : str
-        What was asked for, for people.
+        What was asked for, in words for people.
     overtaking : collection
-        Other partitions whose messages must wait for messages that come again, though they were handed out before.
+        Other partitions whose messages must wait for messages that come again, although they were handed out before.
     """
 
     positions: Mapping[PartitionId, int]
@@ -199,14 +200,14 @@ class Reset:
 
 @dataclass(frozen=True)
 class VoidResets:
-    """Resets up to this number that were announced and not made are void: who measures what the group has settled begins."""
+    """Resets up to this number that were announced and not made are void, as a process begins to measure what the group has settled."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Delete:
-    """The group is to be forgotten, with its positions."""
+    """The group shall be forgotten, with its positions."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""Why a partition is where it is, and what its next messages wait for: told from the facts and the state of its group."""
+"""Why a partition is where it is, and what its next messages wait for, from the facts and the state of its group."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Rows = Sequence[Mapping[str, Any]]  # of a group's control table, in order
 class WaitKind(StrEnum):
     """What a partition may wait for."""
 
-    FENCE = "fence"  # its queue is used in another store by now
-    SESSION = "session"  # its owner has died, and nobody has taken it out yet
+    FENCE = "fence"  # its queue is now used in another store
+    SESSION = "session"  # its owner has died, and is still in the group
     NO_MEMBERS = "no members"
     NO_READER = "no reader"  # no member reads its queue
     HOLDDOWN = "holddown"
     ASSIGNMENT = "assignment"
     HANDOFF = "handoff"
-    LISTENER = "listener"  # of the owner that gives it up
+    LISTENER = "listener"  # the listener of the owner that gives the partition up
     BARRIER = "barrier"
     SCALING = "scaling"
     ACKNOWLEDGEMENT = "acknowledgement"
@@ -147,15 +147,15 @@ class Surroundings:
     waits_for : dict
         The partitions that its next messages wait for because of a resize, each with the offset up to which (S5).
     scaling : str
-        What of a change of the partition count concerns it: a sentence, or nothing.
+        What a change of the partition count means for the partition: a sentence, or empty.
     fenced_by : str or None
         The location of the queue's replica that took over.
     silent_s : dict
-        The instances whose sessions have expired, each with the seconds for which it has been silent.
+        The instances whose sessions have expired, each with the seconds since its last heartbeat.
     held_keys : int
         Keys of messages of this partition that the group holds back.
     dead_letter_queue : str or None
-        Where their messages go.
+        Where messages of held keys go.
     """
 
     now: dt.datetime
@@ -176,7 +176,7 @@ def explain(
     Parameters
     ----------
     facts
-        All that led to `state`.
+        All facts that led to `state`.
     """
     own, queue = state.partitions[partition_id], state.queues[partition_id[0]].name
     position = state.position(partition_id, acks) or 0
@@ -221,7 +221,7 @@ def _steps(facts: Rows, partition_id: PartitionId) -> Iterator[Step]:
 
 # ---- what it waits for
 class _Waits:
-    """What a partition waits for, in the order in which it ends."""
+    """What a partition waits for, in the order in which the waits end."""
 
     def __init__(
         self, state: GroupState, acks: Acks, facts: Rows, partition_id: PartitionId, group: str, seen: Surroundings
@@ -256,7 +256,7 @@ class _Waits:
 
     @property
     def _given(self) -> int:
-        """Up to which offset its owner has been given messages: what a former owner was given does not count."""
+        """The offset up to which its owner has been given messages. Messages that a former owner was given do not count."""
         return max(self._position, self._acks.delivered(self._id, self._own.lineage_epoch))
 
     def _session(self, owner: str) -> Wait:
@@ -323,7 +323,7 @@ class _Waits:
             yield Wait(WaitKind.LISTENER, text + _ends(left_s), left_s)
 
     def _query(self, instance: str) -> str:
-        """A query, and where somebody finds the process that it runs in."""
+        """The name of a query, and where its process runs."""
         member = self._state.members.get(instance)
         if member is None:
             return f"query {instance}"

@@ -1,4 +1,4 @@
-"""The facts in the control table of a consumer group, and the types that they are about."""
+"""The facts in the control table of a consumer group, and the types that they use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Status(StrEnum):
 class Protocol(StrEnum):
     """How a group rebalances (K4, K5)."""
 
-    EAGER = "eager"  # all that is owned is revoked before anything is assigned
-    COOPERATIVE = "cooperative"  # only what moves is revoked
+    EAGER = "eager"  # all partitions are revoked before any is assigned
+    COOPERATIVE = "cooperative"  # only partitions that move are revoked
 
 
 class PartitionState(StrEnum):
@@ -148,7 +148,7 @@ class Member:
     pattern : str or None
         It also reads every queue whose whole name matches (`core.patterns`).
     assignors : tuple of str
-        Those that it can take part in, best first.
+        The assignors that it supports, best first.
     cooperative : bool
         Whether all of these use the cooperative protocol.
     static : bool
@@ -156,15 +156,16 @@ class Member:
     manual : bool
         Its application acknowledges by hand (H5).
     weight : float
-        Share of each of its flows relative to others, for assignors that use it.
+        The share of each of its flows, relative to other flows, for assignors that use it.
     anew : bool
-        When it joined, its query began with a fresh checkpoint though the group had read messages before, so its micro-batches are numbered
+        When it joined, its query began with a fresh checkpoint although the group had read messages before. So its micro-batches are numbered
         from 0 again.
     stateful : bool
-        Its query keeps state by key in Spark (aggregates, stateful operators), which stays with it when a partition goes elsewhere.
+        Its query keeps state by key in Spark (aggregates, stateful operators). The state stays with the query when a partition moves to another
+        one.
     application, executors : str, tuple of str
-        The Spark application and the executors that it had when it joined (``id@host``), for people: in each
-        micro-batch Spark chooses anew where a flow's tasks run.
+        The Spark application, and the executors that it had when it joined (``id@host``), for people. In each micro-batch Spark chooses again
+        where a flow's tasks run.
     order : int
         The number of the fact by which it joined: standbys become active in this order.
     more : dict
@@ -202,7 +203,8 @@ class Member:
         return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
 
 
-# Fields for which ``MemberJoined`` has columns, that follow from its number or from other facts, or that are another program's.
+# Fields that are not in the body: ``MemberJoined`` has columns for them, they follow from its number or from other facts, or another program
+# wrote them.
 _MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order", "stateful", "more")
 
 
@@ -240,7 +242,7 @@ class QueueInGroup:
         return self.partitions == 0
 
     def replaces(self, known: QueueInGroup) -> bool:
-        """Whether a group that knows the queue like that is to learn of this: it is newer, and more than the revision is another."""
+        """Whether a group that has `known` must learn of this: it is newer, and differs in more than the revision."""
         return known.revision < self.revision and replace(known, revision=self.revision) != self
 
 
@@ -253,11 +255,11 @@ class Ownership:
     flow : str or None
         The owner; None while it is unassigned.
     last_flow : str or None
-        The owner, or the last one: if it comes back in time, it takes exactly this.
+        The owner, or the last owner. If the last owner comes back in time, it gets this partition again.
     start, delivered : int
-        The offset at which the ownership began; messages between the two may have been delivered before.
+        The offset at which the ownership began, and the offset up to which messages from there may have been delivered before.
     to_flow, handoff : str, int
-        While it drains: the receiver, None if that is not yet known, and the number of the fact that began the handoff.
+        While it drains: the receiver (None if it is not known yet), and the number of the fact that began the handoff.
     """
 
     flow: Flow | None
@@ -278,5 +280,5 @@ class Ownership:
 
     @property
     def target(self) -> Flow | None:
-        """The owner once its handoff has ended; None if that is not yet known."""
+        """The flow that owns the partition once its handoff has ended; None if it is not known yet."""
         return self.flow if self.handoff < 0 else self.to_flow

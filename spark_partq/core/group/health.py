@@ -1,4 +1,4 @@
-"""How a group looks to people and to probes: the status that its facts give it, and whether anybody is alive in it."""
+"""A group's condition for people and probes: the status that its facts give it, and whether any member is alive."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from spark_partq.core.group.state import GroupState
 
 
 class GroupCondition(StrEnum):
-    """A group's status while a member of it is alive; otherwise why nobody consumes."""
+    """A group's status while a member is alive; otherwise, why no query consumes."""
 
     READY = "Ready"
     HOLDDOWN = "Holddown"
     REBALANCING = "Rebalancing"
-    EXPIRED = "Expired"  # it has members, and the session of none is alive
+    EXPIRED = "Expired"  # it has members, and all sessions have expired
     EMPTY = "Empty"  # it has no members
     DEAD = "Dead"  # it was deleted
 
 
-# In these nobody reads for the group, and no query that has ended says why: somebody has to do something.
+# In these conditions no query reads for the group, and none has reported why: an operator has to act.
 BROKEN = frozenset({GroupCondition.EXPIRED, GroupCondition.DEAD})
 
 
@@ -29,7 +29,7 @@ def condition(state: GroupState, expired: Collection[str]) -> GroupCondition:
     Parameters
     ----------
     expired : collection of str
-        The instances whose sessions have expired, which nobody has taken out yet.
+        The instances whose sessions have expired and that are still in the group.
     """
     if not state.exists:
         return GroupCondition.DEAD

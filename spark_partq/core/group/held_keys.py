@@ -1,6 +1,7 @@
-"""Keys that a group holds back: a message of theirs is dead, and those that follow it go to the dead-message queue, too, in their order.
+"""Keys that a group holds back: a message of the key is dead, and later messages of the key go to the dead-message queue, too, in their order.
 
-A key is known by its `xxhash64`, whatever hash places it. Two keys of one hash are held together, which harms no order.
+A key is known by its `xxhash64`, whichever hash places it. Two keys with the same hash are held together, which does no harm to their
+order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 from spark_partq.core import stored
 from spark_partq.core.errors import KeysHeldError
 
-# Of a group in a queue. Each is in every snapshot of the group, and is looked for in all that is planned.
+# The most keys that a group may hold in a queue. Each key is in every snapshot of the group, and all planned messages are searched for
+# it.
 MOST = 1_000
 
 _LEAST_HASH, _MOST_HASH = -(1 << 63), (1 << 63) - 1
@@ -22,7 +24,7 @@ def check_room(keys: frozenset[int], queue: str) -> None:
     Raises
     ------
     KeysHeldError
-        If these are more than a group can hold back.
+        If these are more keys than a group can hold back.
     """
     if len(keys) > MOST:
         raise KeysHeldError(
@@ -33,12 +35,12 @@ def check_room(keys: frozenset[int], queue: str) -> None:
 
 
 def body(keys: frozenset[int]) -> dict[str, Any]:
-    """What a fact says of the keys that it holds back."""
+    """The part of a fact's body about the keys that it holds back."""
     return {"holds": sorted(keys)} if keys else {}
 
 
 def held_by(body: Mapping[str, Any]) -> frozenset[int]:
-    """What `body` gave.
+    """Read back `body`.
 
     Raises
     ------
@@ -48,12 +50,12 @@ def held_by(body: Mapping[str, Any]) -> frozenset[int]:
 
 
 def parse(keys: object) -> frozenset[int]:
-    """A list of hashes.
+    """Read a list of hashes.
 
     Raises
     ------
     ValueError
-        If it is something else, or too long.
+        If it is no list of hashes, or too long.
     """
     if not isinstance(keys, list) or len(keys) > MOST:
         raise ValueError("held keys are no list of hashes")

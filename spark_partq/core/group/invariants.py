@@ -1,6 +1,6 @@
-"""What must hold of a consumer group, whatever happens to it: checked on every commit of its control table.
+"""What must hold for a consumer group, whatever happens to it: checked on every commit of its control table.
 
-The rules are written a second time here, in other words than in the code that keeps them.
+The rules are written a second time here, in a different way than in the code that keeps them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ def check(
     Parameters
     ----------
     acks
-        Those on which the decision was made.
-    events
-        On which that was decided: by none but `Promoted` and `Reset` messages count as delivered that nobody was given; by none but these
-        and `Skip` a position may pass messages that nobody acknowledged; by none but `Reset` it may go back, and by `Promoted` to the end.
+        The acknowledgements on which the decision was made. events The events that led to the decision. Only `Promoted` and `Reset` may
+        count messages as delivered that no query was given. Only these and `Skip` may move a position past messages that were not
+        acknowledged. Only `Reset` may set a position back; `Promoted` may set it back to the end.
 
     Raises
     ------
@@ -106,8 +105,9 @@ def check_state(state: GroupState, acks: Acks) -> None:
 
 
 def check_balance(state: GroupState) -> None:
-    """R1: every partition that is read has one live flow as its target, which reads it; and if the assignor is `balanced` and
-    all flows are alike, each has as many as the others, plus or minus one.
+    """R1: every subscribed partition has one live flow as its target, which reads its queue.
+
+    If the assignor is `balanced` and all flows are alike, the numbers of partitions of any two flows differ by at most one.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def check_balance(state: GroupState) -> None:
 
 
 def alike(state: GroupState) -> bool:
-    """Whether all members read the same queues with the same weight, and `balanced` is the only assignor that they list."""
+    """Whether all members read the same queues with the same weight, and list only the assignor `balanced`."""
     members = list(state.members.values())
     seen = {(tuple(q.name for q in state.queues.values() if m.subscribes(q.name)), m.weight) for m in members}
     return len(seen) == 1 and all(m.assignors == ("balanced",) for m in members)
@@ -166,7 +166,7 @@ def _check_status(state: GroupState) -> None:
         if state.members:
             check_balance(state)
     elif state.status is Status.REBALANCING:
-        # An assignment stays due, with nothing under way, only while the assignor fails.
+        # An assignment stays due without any handoff only while the assignor fails.
         must_hold(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
         flows = {flow: m for m in state.members.values() for flow in m.flow_names}
         for partition_id, own in state.partitions.items():
@@ -183,7 +183,7 @@ def _check_fact(
     flows_before: int,
     ends: Mapping[PartitionId, int],
 ) -> None:
-    """One fact, against the state just before it."""
+    """Check one fact, against the state just before it."""
     if fact.kind == Kind.STATUS_CHANGED and fact.status == Status.HOLDDOWN:
         must_hold(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
     if fact.kind == Kind.ASSIGNMENT_COMPUTED:
@@ -222,7 +222,7 @@ def _check_fact(
 
 
 def _check_forced(state: GroupState) -> None:
-    """Of a group to which a queue was added, or that somebody joined. One that an older program made may lack the feature until then."""
+    """Checked when a queue was added or a member joined. Before that, a group that an older program made may lack the feature."""
     forced = [queue.name for queue in state.queues.values() if queue.durable]
     must_hold(
         not forced or FORCED_WRITES in state.format.features,
@@ -250,7 +250,7 @@ def _check_reset(
     delivered = max(
         _position(state, fact.partition_id, acks), own.delivered, acks.delivered_ends.get(fact.partition_id, 0)
     )
-    if fact.partition_id in ends:  # of a replica that was promoted
+    if fact.partition_id in ends:  # of a promoted replica
         end = ends[fact.partition_id]
         must_hold(delivered > end, f"S7: {name} is set back, though all that was delivered is there")
         at, expected = min(_position(state, fact.partition_id, acks), end), end
@@ -261,7 +261,7 @@ def _check_reset(
 
 
 def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
-    """K4, K7: whether an assignment may be computed so, in the state just before it.
+    """K4, K7: whether an assignment may have this assignor and protocol, in the state just before it.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def _check_grant(
     must_hold(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
     must_hold((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
     same_instance = (own.last_flow or "").rpartition("/")[0] == fact.instance
-    too_late = fact.forced and member is not None and member.manual  # what is acknowledged now
+    too_late = fact.forced and member is not None and member.manual  # an acknowledgement of this moment
     expected = own.lineage_epoch if same_instance and not too_late else fact.epoch
     must_hold(fact.lineage_epoch == expected, f"{name}: lineage epoch {fact.lineage_epoch} instead of {expected}")
     if own.flow is None and own.last_flow is not None and fact.partition_id not in released:

@@ -1,4 +1,4 @@
-"""What a group waits for that ends by time: since which fact, and how long at most."""
+"""Waits of a group that end by time: since which fact, and for how long at most."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from spark_partq.core.ids import PartitionId
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that a group waits for, at most so long.
+    """A wait of a group that has a longest time.
 
     Attributes
     ----------
     fact : int
-        The number of the fact with which it began.
+        The number of the fact that began the wait.
     limit_ms : int
-        After which a query of the group, or ``spark-partq rebalance``, ends it.
+        The time after which a query of the group, or ``spark-partq rebalance``, ends the wait.
     """
 
     fact: int
     limit_ms: int
 
     def left_s(self, facts: Sequence[Mapping[str, Any]], now: dt.datetime, grace_ms: int = 0) -> float | None:
-        """Seconds until the limit, and a grace after it, are over; 0 if they are. None if the fact is not among these."""
+        """Seconds until the limit and a grace after it are over; 0 if they are. None if `facts` lack the fact."""
         began: dt.datetime | None = next((row["at"] for row in facts if row["seq"] == self.fact), None)
         if began is None:
             return None
@@ -37,12 +37,12 @@ class Limit:
 
 
 def handoff_limit(state: GroupState, partition_id: PartitionId) -> Limit:
-    """That of the handoff of a partition that is draining."""
+    """The limit of the handoff of a draining partition."""
     return Limit(state.partitions[partition_id].handoff, state.queues[partition_id[0]].max_handoff_time_ms)
 
 
 def status_limit(state: GroupState) -> Limit | None:
-    """That of the group's status; None if it is Ready. A rebalance lasts as long as its longest handoff."""
+    """The limit of the group's status; None if Ready. A rebalance lasts at most as long as its longest handoff may."""
     if state.status is Status.READY:
         return None
     if state.status is Status.HOLDDOWN:

@@ -1,8 +1,8 @@
 """One process's timers for a group.
 
-An observer trusts no time that another process wrote. A member's session is over when its heartbeat, a counter, has
-not moved for its session timeout while this observer was watching; an observer times a holddown and a handoff from the moment at
-which it first saw them. The first observer whose timer runs out proposes the step, and a compare-and-set decides.
+An observer trusts no time that another process wrote. A member's session is over when its heartbeat, a counter, has not changed
+for its session timeout while this observer was watching. An observer times a holddown and a handoff from the moment at which it
+first saw them. The first observer whose timer runs out proposes the step, and a compare-and-set decides.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from spark_partq.core.group.facts import Member, PartitionState, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 
-# Between two calls of `due` at most so much time counts as watched, so that neither a clock that jumps nor an observer
-# that was stopped makes a session expire.
+# Between two calls of `due` at most this much time counts as watched. So neither a clock that jumps nor an observer that was
+# stopped makes a session expire.
 MAX_STEP_MS = 2_000
 
 
 def session_over(member: Member, silent_ms: int) -> bool:
-    """Whether the session of a member is over that has not been heard of for so long."""
+    """Whether the session of a member that has sent no heartbeat for this time is over."""
     return silent_ms >= member.session_timeout_ms
 
 
@@ -32,7 +32,7 @@ class Observer:
     Parameters
     ----------
     incarnation : str
-        The observer's own, which it never declares expired.
+        The observer's own incarnation, which it never declares expired.
     """
 
     incarnation: str = ""
@@ -48,7 +48,7 @@ class Observer:
         Parameters
         ----------
         now_ms : int
-            A clock of this process that does not go back; a step back counts as none.
+            A clock of this process that does not go back. A step back counts as no time.
         """
         if self._last_ms is not None:
             self._watched_ms += min(max(now_ms - self._last_ms, 0), MAX_STEP_MS)

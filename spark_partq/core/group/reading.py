@@ -1,4 +1,4 @@
-"""What the tables of a group say, read from plain values: each has a type and a range, or is a `ValueError`."""
+"""The tables of a group, read from plain values. A value of a wrong type or out of its range is a `ValueError`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEXTS = ("queue_id", "incarnation", "host", "status")
 
 
 def check_columns(fact: GroupFact) -> None:
-    """The columns of a fact, whatever its kind. Of most facts most are empty."""
+    """Check the columns of a fact of any kind. In most facts most columns are empty."""
     values = vars(fact)
     for column, (least, most) in _NUMBERS.items():
         if values[column] is not None:
@@ -63,7 +63,7 @@ def ack_row(plain: Mapping[str, Any]) -> AckRow:
 
 
 def flow(value: object, what: str) -> str | None:
-    """An instance and the number of one of its flows."""
+    """A flow's name: an instance, and the number of one of its flows."""
     if value is None:
         return None
     instance, _, number = stored.text(value, what).rpartition("/")
@@ -145,7 +145,7 @@ def ownership(
 
 
 def basis(plain: object) -> dict[str, list[Any]]:
-    """What an assignor was told: of each flow the names of its queues, its weight, and whether it is static."""
+    """What an assignor was given: for each flow the names of its queues, its weight, and whether it is static."""
     if not isinstance(plain, dict):
         raise ValueError("basis is no object")
     for name, (queues, weight, static) in plain.items():

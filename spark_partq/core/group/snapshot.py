@@ -51,7 +51,7 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
     Raises
     ------
     ValueError, KeyError, TypeError
-        If it is something else.
+        If the value is no such state.
     """
     for name in ("queues", "members"):
         if not isinstance(value[name], dict):

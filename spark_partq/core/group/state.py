@@ -3,13 +3,13 @@
 A **flow** consumes; ``<instance>/0`` to ``<instance>/k-1`` are the flows of one query. An *instance* is a name that survives
 restarts, an *incarnation* is one process. An **offset** is always that of the next message.
 
-An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the
-instance that had it last, the epoch grows but the *lineage* that began in its *lineage epoch* goes on: the instance still delivers and
-acknowledges what it planned since then. Any other owner ends that lineage, and so does a restart of the instance that does not get the
-partition back: its replay leaves out what it had planned.
+An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the instance that had it
+last, the epoch grows, but the *lineage*, which began in its *lineage epoch*, goes on: the instance still delivers and acknowledges what it
+planned since then. Any other owner ends the lineage. A restart after which the instance does not get the partition back ends it, too: the replay
+leaves out what the instance had planned.
 
-The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and what was
-acknowledged under its epoch by its incarnation. So acknowledgements of an older process change nothing (H4, W2).
+The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and the offset that its
+incarnation has acknowledged under its epoch. So acknowledgements of an older process change nothing (H4, W2).
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ class GroupState:
     trigger : str
         Cause of the holddown or rebalance, for people.
     assignor, protocol : str, Protocol
-        Those of the last assignment that was computed.
+        Assignor and protocol of the last assignment that was computed.
     assigned_seq : int
-        Number of the fact that records it.
+        Number of the fact that records that assignment.
     basis : dict
-        The `view` that the assignor was given then.
+        The `view` that the assignor was given for it.
     deletions : int
-        How often the group was deleted. Each time it begins anew, and so do its acknowledgements, in another table.
+        How often the group was deleted. After a deletion the group begins again, and so do its acknowledgements, in another table.
     last_epoch : int
-        The highest epoch of a partition before that; epochs go on above it.
+        The highest epoch of a partition before the last deletion; epochs go on above it.
     removed : dict
-        The last epoch and position of each partition that its queue has no longer. If it comes back, both go on from there.
+        The last epoch and position of each partition that its queue no longer has. If the partition comes back, both go on from there.
     unbound : set
-        Instances that the group itself has unbound, as a queue became exclusive or partitioned, or a replica was promoted. They bind
-        again without a delay.
+        Instances that the group itself has unbound, as a queue became exclusive or partitioned, or a replica was promoted. They bind again
+        without a delay.
     resets : int
-        How often somebody set its positions, or announced that and did not. It outlives the group.
+        How many resets of its positions were made, or announced and not made. The number outlives the group.
     reset_epochs : dict
-        Of each partition whose position was set, the epoch that this began.
+        For each partition whose position was set, the epoch that the reset began.
     held : dict
-        By queue id the hashes of the keys whose messages go to the dead-message queue (`core.group.held_keys`).
+        By queue id, the hashes of the keys whose messages go to the dead-message queue (`core.group.held_keys`).
     """
 
     seq: int = 0
@@ -115,12 +115,12 @@ class GroupState:
 
     @property
     def revoking(self) -> bool:
-        """Whether a partition drains whose receiver is not known yet."""
+        """Whether some draining partition's receiver is not known yet."""
         return any(own.state is PartitionState.DRAINING and own.to_flow is None for own in self.partitions.values())
 
     @property
     def assignment_due(self) -> bool:
-        """Whether a rebalance has begun whose assignment is still to be computed."""
+        """Whether a rebalance has begun and its assignment is still to be computed."""
         return self.status is Status.REBALANCING and self.assigned_seq < self.status_seq
 
     def subscribed(self, flow: Flow, partition_id: PartitionId) -> bool:
@@ -138,7 +138,7 @@ class GroupState:
         return sorted((id_ for id_ in self.partitions if id_[0] in read), key=lambda id_: (read[id_[0]], id_[1]))
 
     def view(self) -> View:
-        """What an assignor is told of each flow, in the order of joining."""
+        """What an assignor is given for each flow, in the order of joining."""
         names = sorted(queue.name for queue in self.queues.values())
         read: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
         view: View = {}
@@ -155,7 +155,7 @@ class GroupState:
         return PartitionState.UNKNOWN if own is None else own.state
 
     def position(self, partition_id: PartitionId, acks: Acks) -> int | None:
-        """Offset of the next message that the group reads, or None if it never had the partition."""
+        """Offset of the next message that the group reads; None if the group never had the partition."""
         own = self.partitions.get(partition_id)
         if own is None:
             return None
@@ -164,9 +164,9 @@ class GroupState:
         return max(self.committed_floor(partition_id), acks.offset(partition_id, own.epoch, own.incarnation))
 
     def committed_floor(self, partition_id: PartitionId) -> int:
-        """The position as the control table alone has it: the group never reads a message below again (0 if it never had the partition).
+        """The position by the control table alone: the group never reads a message below it again (0 if it never had the partition).
 
-        Acknowledgements do not count: a decision that has not read the last of them sets the position back.
+        Acknowledgements do not count: a decision that has not read the last ones sets the position back.
         """
         own = self.partitions.get(partition_id)
         return 0 if own is None else max(own.start, self.floors.get(partition_id, 0))
@@ -176,7 +176,7 @@ class GroupState:
         return lambda number: self.committed_floor((queue_id, number))
 
     def delivered(self, partition_id: PartitionId, acks: Acks) -> int:
-        """Exclusive end of the messages that may have been delivered to anybody; at least the position."""
+        """Exclusive end of the messages that may have been delivered to any process; at least the position."""
         return max(
             self.position(partition_id, acks) or 0,
             self.partitions[partition_id].delivered,
@@ -184,14 +184,14 @@ class GroupState:
         )
 
     def handed_out(self, partition_id: PartitionId, acks: Acks) -> int:
-        """How far it was delivered under its epoch; at least the position. What was delivered before that, and is not acknowledged, comes again."""
+        """How far it was delivered under its epoch; at least the position. Messages delivered before that and not acknowledged come again."""
         epoch = max(1, self.partitions[partition_id].epoch)
         return max(self.position(partition_id, acks) or 0, acks.delivered(partition_id, epoch))
 
     def reading_since(self, partition_id: PartitionId) -> int:
         """The epoch with which the group began to read the partition again, after a reset (H4) or its deletion; 0 if it did not.
 
-        What was done with a message before says nothing of what becomes of it now.
+        What was done with a message before that epoch does not count any more.
         """
         return max(self.reset_epochs.get(partition_id, 0), self.last_epoch + 1)
 
@@ -229,7 +229,7 @@ class GroupState:
         Raises
         ------
         CorruptTableError
-            If it cannot follow those before it: the table was edited, or written by another program.
+            If the fact cannot follow those before it: the table was edited, or another program wrote it.
         """
         try:
             reading.check_columns(fact)
@@ -259,7 +259,7 @@ class GroupState:
             status = Status(fact.status or "")
             _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
             self.status, self.status_seq = status, self.seq
-            # A cause names many queues, or none; a snapshot has a text.
+            # A cause may name many queues, or be missing; a snapshot has a short text.
             self.trigger = (fact.cause or "")[: stored.MAX_TEXT]
             if status is Status.HOLDDOWN:
                 self.baseline = fact.flows or 0
@@ -356,7 +356,7 @@ class GroupState:
                 self.held[partition_id[0]] = self.held.get(partition_id[0], frozenset()) | keys
         elif kind is Kind.HANDOFF_STARTED:
             _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
-            number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
+            number = self.seq if own.handoff < 0 else own.handoff  # a new receiver does not restart the time
             self.partitions[partition_id] = replace(own, to_flow=fact.to_flow, handoff=number)
         elif kind is Kind.HANDOFF_CANCELLED:
             self.partitions[partition_id] = replace(own, to_flow=None, handoff=-1)
@@ -378,7 +378,7 @@ class GroupState:
             )
 
     def _reset(self, partition_id: PartitionId, epoch: int, position: int) -> None:
-        """The group goes on at this position: its floor sinks with it, and no key of the queue is held, as its order is anew."""
+        """The group goes on at this position: its floor sinks to it, and no key of the queue is held any more, as the key's order begins again."""
         self.reset_epochs[partition_id] = epoch
         self.held.pop(partition_id[0], None)
         if self.floors.get(partition_id, 0) > position:
@@ -386,7 +386,7 @@ class GroupState:
 
 
 def _given(fact: GroupFact, column: str, value: V | None) -> V:
-    """A column that facts of this kind have."""
+    """The value of a column that facts of this kind must have."""
     if value is None:
         raise ValueError(f"fact {fact.kind} has no {column}")
     return value

@@ -1,4 +1,4 @@
-"""Which fact may come when in a group, and what it leads to. Replay refuses whatever is not here."""
+"""Which fact may come when in a group, and what it leads to. Replay refuses anything else."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
     Kind.RELEASED: ((_DRAINING, _UNASSIGNED),),
     Kind.UNASSIGNED: (
         (_OWNED, _UNASSIGNED),
-        (_DRAINING, _UNASSIGNED),  # its owner is gone, or did not give it up in time for an eager rebalance
+        (_DRAINING, _UNASSIGNED),  # its owner has left, or did not give it up in time for an eager rebalance
         (_UNASSIGNED, _UNASSIGNED),  # its last owner is back without it: the lineage ends
     ),
-    # Its messages were delivered too often: what was planned of it does not count, and its owner begins again at its position.
+    # Its messages were delivered too often: what was planned does not count, and the owner begins again at the
+    # position.
     Kind.ISOLATED: ((_OWNED, _OWNED), (_DRAINING, _DRAINING)),
     Kind.SKIPPED: ((_OWNED, _OWNED),),  # its owner goes on behind messages that are not delivered
     Kind.FLOOR: tuple((state, state) for state in (_UNASSIGNED, _OWNED, _DRAINING)),
@@ -32,7 +33,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
 STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
     (Status.READY, Status.HOLDDOWN),  # a consumer came or went
     (Status.READY, Status.REBALANCING),  # the partitions changed, or the group was empty
-    (Status.HOLDDOWN, Status.READY),  # the number of flows is what it was
+    (Status.HOLDDOWN, Status.READY),  # the number of flows is the same as before
     (Status.HOLDDOWN, Status.REBALANCING),  # the rebalance delay is over
     (Status.REBALANCING, Status.HOLDDOWN),  # a consumer came or went meanwhile
     (Status.REBALANCING, Status.REBALANCING),  # the same, without a delay

@@ -1,4 +1,4 @@
-"""Decisions that change what a queue was created with; as those of `core.queue.decide`."""
+"""Decisions that change what a queue was created with. They are made like those of `core.queue.decide`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRACE = "vacuum_grace_ms"
 
 
 def changed_settings(state: QueueState, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that are not so yet."""
+    """Those of the settings whose values differ from the queue's."""
     return {name: value for name, value in wanted.items() if getattr(state.settings, name) != value}
 
 
@@ -26,20 +26,20 @@ def lowers_grace(state: QueueState, wanted: Mapping[str, Any]) -> bool:
 
 
 def alter_settings(state: QueueState, wanted: Mapping[str, Any], store_ms: int) -> Facts:
-    """Change settings; those that are so already stay out of the fact, and with none left there is none.
+    """Change settings. Settings that have the wanted value already are left out of the fact. If none is left, there is no fact.
 
     Parameters
     ----------
     wanted : dict
         Checked settings, by name.
     store_ms : int
-        The store's time, milliseconds since 1970. While `vacuum_grace_ms` is lowered, the former one still counts for as long as it is:
-        who began to write under it relies on it.
+        The store's time, milliseconds since 1970. If `vacuum_grace_ms` is lowered, the former value still counts for as long as it
+        says: a process that began to write under it relies on it.
 
     Raises
     ------
     InvalidArgumentError
-        If the settings do not go together then.
+        If the settings contradict each other after the change.
     """
     changed = changed_settings(state, wanted)
     if not state.usable or state.fenced_by is not None or not changed:
@@ -51,12 +51,12 @@ def alter_settings(state: QueueState, wanted: Mapping[str, Any], store_ms: int) 
 
 
 def new_columns(state: QueueState, wanted: Struct) -> list[Any]:
-    """Those of the columns that are not there yet.
+    """Those of the columns that the queue does not have yet.
 
     Raises
     ------
     SchemaMismatchError
-        If one is there, and of another type.
+        If the queue has one of them with another type.
     InvalidArgumentError
         If the queue can have no column of that name.
     """
@@ -77,9 +77,10 @@ def new_columns(state: QueueState, wanted: Struct) -> list[Any]:
 
 
 def add_columns(state: QueueState, wanted: Struct) -> Facts:
-    """Let a queue have further columns; those that are there already stay as they are.
+    """Add columns to a queue. Columns that it has already stay as they are.
 
-    Its older messages have null there. Programs that know nothing of that may not use the queue from there on.
+    The queue's older messages have null in the new columns. From then on, programs that do not know added columns may not use the
+    queue.
 
     Raises
     ------
@@ -93,6 +94,6 @@ def add_columns(state: QueueState, wanted: Struct) -> Facts:
 
 
 def require_features(state: QueueState, *features: str) -> Facts:
-    """Keep programs away from the queue that do not know these features of the format, unless they are already."""
+    """Keep programs away from the queue that do not know these features of the format. No fact if they are kept away already."""
     raised = state.format.with_features(*features)
     return () if raised == state.format else [QueueFact(Kind.FORMAT_RAISED, raised.body())]

@@ -1,10 +1,11 @@
-"""Decisions about a queue: from its newest state, and from what was measured, to the facts that follow.
+"""Decisions about a queue: each takes its newest state, and what was measured, and returns the facts that follow.
 
-Each function is pure and anybody may call it: it is called on the newest state, and its facts are committed as the next version of
-the control table. If somebody else was first nothing is committed, and it is called again on the state after that. Each may come
-late or more than once: what no longer applies gives no facts. `core.queue.state` says which fact may come when.
+Each function is pure, and any process may call it. It is called on the newest state, and its facts are committed as the next version of
+the control table. If another process was first, nothing is committed, and the function is called again on the newer state. Each decision
+may come late or more than once: one that no longer applies gives no facts. `core.queue.state` says which fact may come when.
 
-What was measured on an earlier state is passed with that state, or with the generation that was in force, as it may not be so any more.
+A measurement on an earlier state is passed together with that state, or with the generation that was in force, as it may no longer be
+true.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ def create(
 ) -> Facts:
     """Begin a queue; its tables do not exist yet.
 
-    A queue of another hash than the default needs a feature, as an older program would put its keys elsewhere; and so do some settings.
+    A queue whose hash is not the default needs a feature of the format, as an older program would place its keys elsewhere. Some settings
+    need one, too.
 
     Raises
     ------
     InvalidArgumentError
-        If the settings name a column that is not there, or of another type.
+        If the settings name a column that does not exist, or has another type.
     """
     needed = [format.MURMUR2] * (key_hash == "murmur2") + [*settings.features]
     body = {
@@ -58,7 +60,7 @@ def create(
 
 
 def finish_creation(state: QueueState) -> Facts:
-    """All tables of the first map exist. Another process may have found that before, or have deleted the queue."""
+    """All tables of the first map exist. Another process may have recorded this before, or may have deleted the queue."""
     if state.generations or state.deleted:
         return _NOTHING
     return [QueueFact(Kind.PARTITIONS_CREATED, {"partitions": state.configured_partitions})]
@@ -77,7 +79,7 @@ def start_scaling(
     confirm_lost: int | None = None,
     finished: bool = False,
 ) -> Facts:
-    """Change the count; or go on with the same change, if one is under way, or take one back.
+    """Change the count; or, if a change is under way, go on with the same change, or take it back.
 
     Parameters
     ----------
@@ -86,13 +88,12 @@ def start_scaling(
     confirm_lost : int, optional
         With mode ``delete``: how many messages may be lost at most.
     finished : bool
-        Something that an interrupted change had left to do was just done: then it is no fault to ask for the count that the
-        queue has.
+        A step that an interrupted change had left was just done. Then it is no error to ask for the count that the queue has.
 
     Raises
     ------
     InvalidArgumentError
-        If nothing is to be changed, or messages would be lost that were not confirmed.
+        If there is nothing to change, or more messages would be lost than were confirmed.
     ScalingInProgressError
         If another change is under way.
     """
@@ -116,11 +117,11 @@ def start_scaling(
             partitions=partition_count,
             has=partition_count,
         )
-    return _NOTHING  # an interrupted change is ended
+    return _NOTHING  # an interrupted change is now ended
 
 
 def _go_on_scaling(state: QueueState, partition_count: int, mode: Mode) -> Facts:
-    """A change is under way: the same is gone on with; one that is not drained yet can be taken back."""
+    """A change is under way. The same change goes on; a change that has not drained yet can be taken back."""
     scaling = state.scaling
     if scaling is None or (partition_count, mode) == (scaling.partition_count, scaling.mode):
         return _NOTHING
@@ -157,14 +158,14 @@ def _check_not_copying(state: QueueState, partition_count: int) -> None:
 
 
 def cancel_scaling(state: QueueState) -> Facts:
-    """Take a change back that has not drained yet."""
+    """Take back a change that has not drained yet."""
     if not state.usable or state.scaling is None or state.scaling.drained:
         return _NOTHING
     return [QueueFact(Kind.SCALING_CANCELLED, {})]
 
 
 def finish_draining(state: QueueState, measured: QueueState) -> Facts:
-    """Mode ``drain``: every group had settled everything in the state `measured`; so the count may change, if nothing else has."""
+    """Mode ``drain``: in the state `measured` every group had settled everything. So the count may change, unless the state has changed since."""
     draining = state.usable and state.scaling is not None and not state.scaling.drained
     return [QueueFact(Kind.QUEUE_DRAINED, {})] if draining and state.revision == measured.revision else _NOTHING
 
@@ -172,15 +173,15 @@ def finish_draining(state: QueueState, measured: QueueState) -> Facts:
 def open_generation(
     state: QueueState, generation: int, cuts: Mapping[int, int], remainder: Remainder | None = None
 ) -> Facts:
-    """Put the next map in force: all tables of both maps are sealed under `generation`.
+    """Put the next map in force, as all tables of both maps are sealed under `generation`.
 
     Parameters
     ----------
     cuts : dict
-        Of each sealed table the next offset when it was sealed.
+        For each sealed table, its next offset when it was sealed.
     remainder : Remainder, optional
-        With mode ``delete``: what the partitions hold that the next map does not name. They are removed at once, unless more would
-        be lost than was confirmed; then they are drained.
+        With mode ``delete``: what the partitions hold that the next map does not name. These partitions are removed at once, unless more
+        messages would be lost than was confirmed; then they are drained.
     """
     if not may_open_generation(state) or state.generation != generation or state.scaling is None:
         return _NOTHING
@@ -193,21 +194,21 @@ def open_generation(
 
 
 def may_open_generation(state: QueueState) -> bool:
-    """Whether the tables may be sealed and the next map put in force: not if a replica has taken over, which would not know of the map."""
+    """Whether the tables may be sealed and the next map put in force. Not if a replica has taken over, as it would not know of the map."""
     scaling = state.scaling
     return state.usable and state.fenced_by is None and scaling is not None and scaling.drained and not scaling.opened
 
 
 def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, int]) -> Facts:
-    """Remove the partitions that go, of which every group has settled all.
+    """Remove partitions that the map no longer names and that every group has settled.
 
     Parameters
     ----------
     measured : QueueState
-        In which that was so. Since then partitions may have come back, and be written again; a group may have attached, or gone back, and
-        wants what is there; and a setting, or the end of a change with mode ``drain``, may keep it for longer.
+        The state in which this was measured. Since then partitions may have come back, and be written again; a group may have attached, or
+        gone back, and want the messages; a setting, or the end of a change with mode ``drain``, may keep the messages for longer.
     ends : dict
-        Of each partition that goes its next offset.
+        For each partition to be removed, its next offset.
     """
     same = _settled_in(state) == _settled_in(measured) and state.removing == list(ends)
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
@@ -223,19 +224,19 @@ def _removal(ends: Mapping[int, int], lost: int) -> Facts:
 
 
 def end_scaling(state: QueueState) -> Facts:
-    """Mode ``drain``: the groups have rebalanced, so ingress is what it was before."""
+    """Mode ``drain``: the groups have rebalanced, so ingress becomes what it was before."""
     opened = state.usable and state.scaling is not None and state.scaling.opened
     return [QueueFact(Kind.SCALING_ENDED, {})] if opened else _NOTHING
 
 
 # ---- its ingress
 def set_ingress(state: QueueState, enabled: bool) -> Facts:
-    """Disable or enable ingress; what is so already stays so.
+    """Disable or enable ingress. No fact if ingress is in that state already.
 
     Raises
     ------
     ScalingInProgressError
-        If the queue is being drained, which disables ingress and enables it again itself.
+        If the queue is being drained: draining itself disables ingress and enables it again.
     """
     if state.scaling is not None and state.scaling.mode == "drain":
         raise ScalingInProgressError(
@@ -251,19 +252,19 @@ def set_ingress(state: QueueState, enabled: bool) -> Facts:
 
 # ---- the groups that read it
 def is_attached(state: QueueState, group: str, deletions: int) -> bool:
-    """Whether a group is attached that had been deleted so often, or one of that name that was made since."""
+    """Whether the group of that name is attached after this number of deletions, or after a later one."""
     return state.groups.get(group, -1) >= deletions
 
 
 def attach_group(state: QueueState, group: str, deletions: int) -> Facts:
-    """Let nothing be removed that the group wants, from now on. It attaches before it reads where to start.
+    """Keep all messages that the group wants, from now on. The group attaches before it reads where to start.
 
-    Nothing is decided if a replica has taken over, which would not know of the group, nor of what it is given here.
+    Nothing is decided if a replica has taken over, as it would not know of the group, nor of the messages that the group is given here.
 
     Parameters
     ----------
     deletions : int
-        How often a group of that name had been deleted (`GroupState.deletions`).
+        How often a group of that name was deleted before (`GroupState.deletions`).
     """
     if not state.usable or state.fenced_by is not None or is_attached(state, group, deletions):
         return _NOTHING
@@ -271,12 +272,12 @@ def attach_group(state: QueueState, group: str, deletions: int) -> Facts:
 
 
 def detach_group(state: QueueState, group: str, deletions: int) -> Facts:
-    """Wait for a deleted group no more; one of that name that was made since stays.
+    """Stop waiting for a deleted group. A newer group of that name stays attached.
 
     Parameters
     ----------
     deletions : int
-        As often as it has been deleted by now.
+        How often the group has been deleted by now.
     """
     attached = state.groups.get(group, deletions)
     if not state.usable or attached >= deletions:

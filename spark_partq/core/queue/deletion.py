@@ -1,4 +1,4 @@
-"""Decisions about the deletion of single messages; as those of `core.queue.decide`."""
+"""Decisions about the deletion of single messages. They are made like those of `core.queue.decide`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MOST_FACTS_BEFORE_A_NOTE = 100_000
 
 
 def allow_deletion(state: QueueState) -> Facts:
-    """Keep programs away that would take a file without some of its messages for a damaged one."""
+    """Keep programs away that would take a file without some of its messages for a damaged file."""
     if not state.usable or state.fenced_by is not None:
         return ()
     return require_features(state, format.DELETED_MESSAGES)
 
 
 def note_deletion(state: QueueState, messages: int) -> Facts:
-    """Say how many messages were deleted, while the control table has room for it; of whom, nobody is to know any more."""
+    """Record how many messages were deleted, while the control table has room for it. Whose messages they were is not recorded."""
     if not state.usable or state.fenced_by is not None or format.DELETED_MESSAGES not in state.format.features:
         return ()
     if not messages or state.revision >= MOST_FACTS_BEFORE_A_NOTE:

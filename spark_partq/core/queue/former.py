@@ -13,7 +13,7 @@ class Former(NamedTuple):
     incarnation : str
         UUID.
     ends : dict
-        Of each partition the offset below which its messages are those of the next incarnation, too.
+        For each partition, the offset below which the next incarnation has the same messages.
     """
 
     incarnation: str

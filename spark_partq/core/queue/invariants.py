@@ -1,6 +1,6 @@
-"""What must hold of a queue, whatever happens to it: checked on every commit of its control table.
+"""What must hold for a queue, whatever happens to it: checked on every commit of its control table.
 
-The rules are written down once more here, in other words than in the code that keeps them.
+The rules are written a second time here, in a different way than in the code that keeps them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_partq.core.queue.partition_map import PARENT, partition_numbers
 from spark_partq.core.queue.state import QueueState, replay
 from spark_partq.core.queue.transitions import STATUS_TRANSITIONS
 
-# What a replica that takes over must know of; it does not learn of it any more.
+# Facts that a replica that takes over would have to know. It cannot learn of them any more, so they may not come.
 _NOT_WHILE_FENCED = (
     Kind.SCALING_STARTED,
     Kind.GENERATION_OPENED,
@@ -106,7 +106,7 @@ def _check_counts(state: QueueState) -> None:
 
 
 def _check_fact(state: QueueState, fact: QueueFact) -> None:
-    """One fact, against the state just before it."""
+    """Check one fact, against the state just before it."""
     must_hold(not state.deleted, f"{fact.kind} follows the deletion")
     fenced = state.fenced_by is not None and fact.kind in _NOT_WHILE_FENCED
     must_hold(not fenced, f"S7: {fact.kind}, although {state.fenced_by} has taken over")
@@ -121,7 +121,7 @@ def _check_fact(state: QueueState, fact: QueueFact) -> None:
 
 
 def _check_status(before: QueueState | None, fact: QueueFact, after: QueueState | None) -> None:
-    """S8: the status changes as the table says, and by nothing else."""
+    """S8: the status changes only as the table says."""
     old, new = (Status.UNKNOWN if state is None else state.status for state in (before, after))
     expected = STATUS_TRANSITIONS.get(Kind(fact.kind), ())
     must_hold(old is new or (old, new) in expected, f"S8: {fact.kind} changes the status from {old} to {new}")
@@ -153,7 +153,7 @@ def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
 
 
 def _check_settings(before: QueueState, after: QueueState, facts: Sequence[QueueFact]) -> None:
-    """The settings in force are what the last fact says of each; a grace that was lowered counts for as long as it was."""
+    """Each setting has the value of the last fact about it. A grace that was lowered still counts for as long as it was."""
     settings = before.settings.model_dump()
     for fact in facts:
         if fact.kind == Kind.QUEUE_ALTERED:
@@ -169,7 +169,7 @@ def _check_settings(before: QueueState, after: QueueState, facts: Sequence[Queue
 
 
 def _check_columns(before: QueueState, after: QueueState, facts: Sequence[QueueFact]) -> None:
-    """A column never changes or goes; those that come are told to readers, whose older files lack them."""
+    """A column never changes and is never removed. New columns are recorded as added, as older files lack them."""
     new = [column for fact in facts if fact.kind == Kind.COLUMNS_ADDED for column in fact.body["columns"]]
     must_hold(after.schema["fields"] == [*before.schema["fields"], *new], "the queue's columns changed")
     must_hold(after.added == (*before.added, *(column["name"] for column in new)), "a file may lack other columns")
@@ -179,6 +179,6 @@ def _check_columns(before: QueueState, after: QueueState, facts: Sequence[QueueF
 
 
 def _check_shared(before: QueueState, after: QueueState) -> None:
-    """S2: a partition leaves when it is removed, and not before; but the parent with the map (S6)."""
+    """S2: a partition is shared until it is removed; only the parent stops being shared with the map (S6)."""
     left = set(before.partition_numbers) - set(after.partition_numbers) - {PARENT}
     must_hold(left <= set(after.removed_ends), f"S2: {sorted(left)} left without an end")

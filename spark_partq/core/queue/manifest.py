@@ -1,10 +1,10 @@
 """What one batch of a sink is, as it was first made durable (Q5).
 
-The files of a batch are written first. Then its *manifest* names them, and only then they are committed to the partitions. Whoever
-writes the batch again finds the manifest and goes on with its files, so what is recomputed, and how, is no matter.
+The files of a batch are written first. Then the batch's *manifest* names them, and only then they are committed to the partitions. A process
+that writes the batch again finds the manifest and goes on with its files. So it does not matter whether the rows are computed again, and how.
 
-If the partition map changes in between, what is not in yet is placed again from the files, under another manifest. So the manifests of a
-batch are numbered 0, 1, 2…; each says what the tables recorded of the batch under the earlier maps, which nothing changes any more.
+If the partition map changes in between, the rows that are not in yet are placed again from the files, under another manifest. So the manifests
+of a batch are numbered 0, 1, 2… Each says what the tables recorded of the batch under the earlier maps. These records do not change any more.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _MAX_PREFIX = 1024
 _EVERY_PARTITION = range(PARENT, stored.MAX_PARTITIONS)
 _NAME = re.compile(r"([A-Za-z0-9._-]{1,140})~([0-9]{20})\.(0|[1-9][0-9]{0,8})\.json")
 
-# By generation of the map, the partitions whose tables record a batch under it.
+# For each generation of the map, the partitions whose tables record a batch under it.
 Recorded = Mapping[int, Collection[int]]
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A Parquet file that a task has written and nobody has committed yet."""
+    """A Parquet file that a task has written and that is not committed yet."""
 
     partition: int
     path: str  # relative to the partition's folder
     rows: int
     size_bytes: int
     stats: str = field(compare=False)  # Delta's statistics, JSON; a manifest has the number of rows only
-    order: int  # place of its first row in the order in which the rows were read
+    order: int  # place of its first row in the order in which rows were read
 
 
 class ManifestName(NamedTuple):
-    """Which manifest a file is, as its name says. They sort by sink, batch and number."""
+    """The name of a manifest, which its file name contains. Names sort by sink, batch and number."""
 
     sink_id: str
     batch_id: int
@@ -55,25 +55,25 @@ class ManifestName(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A batch, durable.
+    """A durable batch.
 
     Attributes
     ----------
     query_id, offsets_digest : str or None
-        As the batch's record has them (`BatchRecord`).
+        As in the batch's record (`BatchRecord`).
     generation, partition_count : int
-        The map under which its files were placed.
+        The map by which its files were placed.
     files : tuple of NewFile
-        In the order of their rows; of one partition none or several.
+        In the order of their rows. A partition may have none or several.
     placed : dict
-        By earlier generation, the partitions whose tables hold a part of the batch: its files have the rest.
+        For each earlier generation, the partitions whose tables hold a part of the batch. The files have the rest.
     discarded : int or None
-        The batch is not stored: so many messages were discarded, as ingress was disabled (S3).
+        If set, the batch is not stored: this many messages were discarded, as ingress was disabled (S3).
     positions : dict
-        Of a sink that keeps positions of a group (`deliver_once`): all of them, as they are with this batch.
+        If the sink keeps positions of a group (`deliver_once`): all positions, as of this batch.
     late_after_ms : int or None
-        The manifest is late if it was put so long after one of its files was written, by the store's clock: maintenance, which had not seen
-        it, may be deleting the files.
+        The manifest is late if it was put more than this time after one of its files was written, by the store's clock. Then maintenance, which
+        had not seen the manifest, may be deleting the files.
     """
 
     name: ManifestName
@@ -88,43 +88,43 @@ class Manifest:
     offsets_digest: str | None = None
 
     def holds(self, generations: Sequence[Generation], recorded: Recorded) -> bool:
-        """Whether it goes on from what the tables say.
+        """Whether the manifest agrees with what the tables record, so that the batch can go on with it.
 
-        One that does not was put by a pass that slept while the replica, to which it copied, took over: its primary had gone another way.
+        A manifest that does not was put by a replicator's pass that slept while the replica took over: the primary had another history.
 
         Parameters
         ----------
         generations : sequence of Generation
-            Of the queue, and `recorded` by its tables, both read after the manifest.
+            The queue's generations. Both they and `recorded`, from the queue's tables, are read after the manifest.
         """
         g = self.generation
         known = g < len(generations) and generations[g].partition_count == self.partition_count
         return known and dict(self.placed) == in_under(recorded, g)
 
     def is_in_time(self, file_ns: int, named_ns: int) -> bool:
-        """Whether maintenance has seen it before it may delete a file of it: the file was written, and the manifest put, at these times of the store."""
+        """Whether maintenance sees the manifest before it may delete one of its files. The times, by the store's clock: file written, manifest put."""
         return self.late_after_ms is None or named_ns - file_ns <= self.late_after_ms * 1_000_000
 
     def left(self, recorded: Recorded) -> tuple[NewFile, ...]:
-        """The files that are not in."""
+        """The files that are not in their partitions."""
         partitions = recorded.get(self.generation, ())
         return tuple(file for file in self.files if file.partition not in partitions)
 
 
 def in_under(recorded: Recorded, before: int) -> dict[int, tuple[int, ...]]:
-    """What is recorded under the generations before one; nobody writes under them any more."""
+    """What is recorded under the generations before `before`. No process writes under them any more."""
     return {g: tuple(sorted(partitions)) for g, partitions in sorted(recorded.items()) if g < before and partitions}
 
 
 def last_that_holds(
     manifests: Iterable[Manifest], generations: Sequence[Generation], recorded: Recorded
 ) -> Manifest | None:
-    """Of a batch's manifests, in order, the one with which to go on."""
+    """Of a batch's manifests, in order, the last one that holds: the batch goes on with it."""
     return next((m for m in reversed(list(manifests)) if m.holds(generations, recorded)), None)
 
 
 def parse_name(file: str) -> ManifestName | None:
-    """Which manifest a file is; None if it is none."""
+    """The name of the manifest in a file of this name; None if the file is no manifest."""
     match = _NAME.fullmatch(file)
     if match is None or not is_sink_id(match[1]) or int(match[2]) > stored.MOST:
         return None
@@ -137,7 +137,7 @@ def encode(manifest: Manifest) -> bytes:
     Raises
     ------
     ValueError
-        If they are more than anybody would read.
+        If they are more than a reader would accept.
     """
     plain: dict[str, Any] = {
         **format.of_new_tables().body(),
@@ -152,7 +152,7 @@ def encode(manifest: Manifest) -> bytes:
     if manifest.positions:
         plain["positions"] = _by_prefix(manifest.positions)
     if manifest.discarded is None:
-        # Not the smallest and largest values: they would outlast a message that is deleted.
+        # The smallest and largest values are left out: they would remain after a message is deleted.
         plain["late_after_ms"] = manifest.late_after_ms
         plain["files"] = [{**asdict(file), "stats": json.dumps({"numRecords": file.rows})} for file in manifest.files]
     else:
@@ -164,14 +164,14 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(name: ManifestName, data: bytes) -> Manifest:
-    """What a file of that name says.
+    """The manifest in a file of that name.
 
     Raises
     ------
     ValueError, KeyError
-        If it is no such manifest.
+        If the file is not such a manifest.
     NewerStoreError
-        If only a newer program may go on with it.
+        If only a newer program may go on with the manifest.
     """
     body = stored.body_of(data.decode(), "it")
     format.check_writable(format.parse(body), f"manifest {name.file}")
@@ -217,7 +217,7 @@ def _file(value: object, partitions: range) -> NewFile:
 
 
 def _by_prefix(positions: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """The positions of many partitions have most of their name in common."""
+    """Group positions by the common beginning of their names: names of many partitions differ only at the end."""
     nested: dict[str, dict[str, int]] = {}
     for app, offset in sorted(positions.items()):
         prefix, _, partition = app.rpartition("/")

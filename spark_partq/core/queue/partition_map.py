@@ -4,13 +4,13 @@ A queue's map has a *generation*, 0, 1, 2…, and each generation a partition co
 *sealed* under the old generation: its log says up to which offset, the *cut*, messages were placed by it. When all are
 sealed the next generation opens. So the generation of a message follows from its offset and the cuts of its partition.
 
-A message of generation j in partition b may be delivered once everything that any earlier generation g placed where its key
-could have been, with ``a ≡ b (mod gcd(N_g, N_j))``, is acknowledged up to the cut. That is the *barrier*. It asks for
-*settled* offsets: what the group's control table says, which no decision sets back, and never for acknowledgements. What else counts for
-a member that acknowledges by hand says `core.delivery.barrier`.
+A message of generation j in partition b waits for each partition a in which an earlier generation g could have placed its key: ``a ≡ b
+(mod gcd(N_g, N_j))``. The message may be delivered once all messages of these partitions are settled up to the cut. That is the
+*barrier*. *Settled* offsets are those in the group's control table, which no decision sets back; acknowledgements alone never count.
+`core.delivery.barrier` says what else counts for a member that acknowledges by hand.
 
-A count of 0 is an exclusive queue: one partition, the *parent*, which has the number -1. No partition waits for the
-parent: what is left in it when the queue becomes partitioned is stuck until it is copied (S6).
+A count of 0 is an exclusive queue: one partition, the *parent*, which has the number -1. No partition waits for the parent: messages
+that are left in it when the queue becomes partitioned are stuck until they are copied (S6).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Generation:
     partition_count : int
         0 is exclusive.
     cuts : dict
-        Of each partition that was sealed when it ended, the offset from which on later generations placed messages. Empty while
+        For each partition that was sealed when the map ended, the offset from which on later generations placed messages. Empty while
         the map is in force.
     """
 
@@ -58,16 +58,16 @@ def generation_at(generations: Sequence[Generation], partition: int, offset: int
 
 
 class Barrier:
-    """How far a group may be given each partition of a queue, as of one refresh.
+    """How far each partition of a queue may be given to a group, as of one refresh.
 
     Parameters
     ----------
     generations : sequence of Generation
-        Of the queue, in order; they were read no earlier than the partitions' logs.
+        The queue's generations, in order; they were read no earlier than the partitions' logs.
     settled : function
-        Partition number to the offset below which the group will never again want anything, as its control table says.
+        Maps a partition number to the offset below which the group never wants a message again, by its control table.
     removed_ends : dict
-        Of each partition that was removed, the offset below which nothing is left to wait for.
+        For each partition that was removed, the offset below which there is nothing to wait for.
     first : int
         Generations before this one are known to be settled.
     """
@@ -80,11 +80,11 @@ class Barrier:
         first: int = 0,
     ) -> None:
         self._generations = generations
-        # generation -> partition -> its cut, where not everything below is settled
+        # generation -> partition -> its cut, if not all messages below are settled
         self._open: dict[int, dict[int, int]] = {}
         for g in range(first, len(generations) - 1):
             if not generations[g].partition_count:
-                continue  # the parent keeps its own order, and nobody else waits for it
+                continue  # the parent keeps its own order, and no other partition waits for it
             cuts = generations[g].cuts
             left = {
                 a: cuts[a]
@@ -101,7 +101,7 @@ class Barrier:
 
     @property
     def missing(self) -> dict[int, int]:
-        """The partitions that are waited for, each with the offset up to which first: it gets no further before."""
+        """The partitions that are waited for, each with its first cut that is not settled: it is not settled further before."""
         return {a: cut for _, left in sorted(self._open.items(), reverse=True) for a, cut in left.items()}
 
     def passed(self, partition: int, generation: int) -> bool:
@@ -112,11 +112,11 @@ class Barrier:
 
     @property
     def open_cuts(self) -> set[tuple[int, int]]:
-        """Each partition of which not everything is settled, with each cut that it has not reached."""
+        """Each partition that is not fully settled, with each cut that it has not reached."""
         return {(a, cut) for left in self._open.values() for a, cut in left.items()}
 
     def counting(self, ends: Mapping[int, int]) -> Barrier:
-        """The same barrier, where what lies below these ends counts as settled, too."""
+        """The same barrier, but messages below these ends count as settled, too."""
         barrier = copy(self)
         left = {g: {a: cut for a, cut in cuts.items() if ends.get(a, 0) < cut} for g, cuts in self._open.items()}
         barrier._open = {g: cuts for g, cuts in left.items() if cuts}
@@ -135,7 +135,7 @@ class Barrier:
         return end
 
     def waits(self, partition: int, start: int, end: int) -> dict[int, int]:
-        """The partitions that messages ``[start, end)`` of a partition wait for, each with the highest cut up to which."""
+        """The partitions that messages ``[start, end)`` of a partition wait for, each with the highest cut that must be settled."""
         found: dict[int, int] = {}
         for _, generation in self._placed(partition, start, end):
             for g, left in self._open.items():
@@ -145,7 +145,10 @@ class Barrier:
         return found
 
     def _placed(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The generations after the first of which messages ``[start, end)`` are, each with its first one; none if nothing is open."""
+        """For messages ``[start, end)``: the first message of each generation after generation 0, with its generation.
+
+        Nothing if all cuts are settled.
+        """
         past = self._generations if self._open else ()
         ended = [(ended.cuts[partition], g) for g, ended in enumerate(past) if partition in ended.cuts]
         for i, (cut, g) in enumerate(ended):
@@ -162,14 +165,14 @@ def target(hash_: int, count: int) -> int:
 def may_append(sealed: int, fenced: bool, generation: int) -> bool:
     """Whether a table that was last sealed under generation `sealed` (-1: none) takes rows that `generation` placed.
 
-    Exactly that of the map in force: not one that has ended, and not one for which the table was not made ready. And none at all
-    while the queue's replica takes over (S7).
+    It takes only rows of the map in force: not of a map that has ended, and not of a map for which the table was not made ready. It
+    takes no rows while the queue's replica takes over (S7).
     """
     return not fenced and sealed == generation - 1
 
 
 def is_fenced(fenced: int, unfenced: int) -> bool:
-    """Whether a table is fenced whose last fence has that number, and whose fences up to `unfenced` are taken back; -1 is none (S7)."""
+    """Whether a table is fenced. `fenced`: the number of its last fence. `unfenced`: fences up to this number are taken back. -1 means none (S7)."""
     return fenced > unfenced
 
 
@@ -179,8 +182,8 @@ def drained(ends: Mapping[int, int], groups: Iterable[Callable[[int], int]]) -> 
     Parameters
     ----------
     ends : dict
-        Of each partition its next offset.
+        For each partition, its next offset.
     groups : iterable of functions
-        Partition number to the group's settled offset.
+        Each maps a partition number to the group's settled offset.
     """
     return all(settled(partition) >= end for settled in groups for partition, end in ends.items())

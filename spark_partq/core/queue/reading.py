@@ -1,4 +1,4 @@
-"""The bodies of a queue's facts, read from plain values: each field has a type and a range, or is a `ValueError`."""
+"""The bodies of a queue's facts, read from plain values. A field of a wrong type or outside its range is a `ValueError`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def _columns(value: object, what: str) -> None:
         raise ValueError(f"{what} are nested too deeply") from None
 
 
-# Of each kind the fields that its body must have, and those that it may have. It may have others, too: a newer program knows them.
+# For each kind, the fields that its body must have, and those that it may have. It may have others, which a newer
+# program knows.
 _Fields = dict[str, Callable[[object, str], object]]
 _FORMAT: _Fields = {
     "min_reader": stored.whole,

@@ -1,4 +1,4 @@
-"""What a partition's table records of the batches of sinks, and when nobody needs that any more (Q5)."""
+"""What a partition's table records of the batches of sinks, and when these records are no longer needed (Q5)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 
-# A sink that has been silent for so long is taken for dead: maintenance forgets that its last batch is in.
+# A sink that has been silent for this long counts as dead: maintenance forgets that its last batch is in.
 KEPT_MS = 30 * 86_400_000
-# The version of a record that was forgotten. A later batch of the sink replaces it.
+# The version of a forgotten record. A later batch of the sink replaces it.
 FORGOTTEN = -1
 
 _SINK, _DISCARDED = "partq:sink/", "partq:discarded/"
@@ -19,14 +19,15 @@ STUCK = _SINK + STUCK_SINK
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """Which batch of which sink a commit belongs to, so that a replay can tell that it is in.
+    """Which batch of which sink a commit belongs to, so that a replay finds that the batch is in.
 
     Attributes
     ----------
     query_id : str or None
         The streaming query that writes it.
     offsets_digest : str or None
-        Tells whether two micro-batches of one number hold the same messages: of where it ends in each source of the query.
+        A digest of where the micro-batch ends in each source of the query. It tells whether two micro-batches of one number hold the same
+        messages.
     """
 
     sink_id: str
@@ -36,7 +37,7 @@ class BatchRecord:
 
     @property
     def app(self) -> str:
-        """Under whatever generation of the partition map."""
+        """The app id of the sink's last batch, under any generation of the partition map."""
         return _SINK + self.sink_id
 
     def under(self, generation: int) -> str:
@@ -65,11 +66,11 @@ class Record(Protocol):
 def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator[str]:
     """App ids that a checkpoint may leave out (Q5).
 
-    - A record of a sink under a generation is not needed once the sink has a newer one in this table: only its
-      last batch can be replayed. Those of what copies the stuck messages stay: where a replica took over, they say what is copied.
+    - A sink's record under a generation is not needed once the sink has a newer record in this table: only the sink's last batch can be
+      replayed. Records of the copy of stuck messages stay: after a promotion they say which messages are copied.
     - A record that was forgotten says nothing.
-    - What a sink discarded is given up when the table was written, but not by this sink, for `KEPT_MS`. Not that of one that keeps
-      positions of a group.
+    - The record of what a sink discarded expires when other writers have written the table for `KEPT_MS`, but not this sink. It stays if the
+      sink keeps positions of a group.
 
     Time is the earlier of `now_ms` and the last record's: a clock that is wrong makes nothing expire too soon by itself.
     """
@@ -86,7 +87,7 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
 
 
 def silent_sinks(transactions: Mapping[str, Record], now_ms: int) -> dict[str, bool]:
-    """Of each sink of which a table records a batch, whether that is so long ago that it may be forgotten."""
+    """For each sink of which a table records a batch: whether the batch is so old that it may be forgotten."""
     return {
         app.removeprefix(_SINK): _is_old(txn, now_ms)
         for app, txn in transactions.items()
@@ -97,7 +98,7 @@ def silent_sinks(transactions: Mapping[str, Record], now_ms: int) -> dict[str, b
 def may_be_forgotten(
     transactions: Mapping[str, Record], now_ms: int, sink_ids: Container[str] | None = None
 ) -> set[str]:
-    """App ids of sinks that are silent by this table: under whatever generation of the map, and under each. Of those sinks, if they are given."""
+    """App ids of sinks that are silent by this table: the id under any generation of the map, and those under each. Only of `sink_ids`, if given."""
     gone = {sink for sink, is_silent in silent_sinks(transactions, now_ms).items() if is_silent}
     sinks = {app: app.split("/")[1] for app in transactions if app.startswith(_SINK)}
     return {app for app, sink in sinks.items() if sink in gone and (sink_ids is None or sink in sink_ids)}

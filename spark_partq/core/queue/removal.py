@@ -13,18 +13,19 @@ Ints = NDArray[np.int64]
 def removable(
     end: Ints, size: Ints, enqueued_us: Ints, floor: int, settings: QueueSettings, now_ms: int, *, operating: bool
 ) -> int:
-    """How many files go, from the first on.
+    """How many files are removed, from the first on.
 
     Parameters
     ----------
     end, size, enqueued_us : array
-        Of each file the offset behind its last message, its bytes, and when its last message was enqueued; in the order of the offsets.
+        For each file, in the order of the offsets: the offset after its last message, its bytes, and when its last message was
+        enqueued.
     floor : int
-        Every group has acknowledged what lies below.
+        Every group has acknowledged the messages below it.
     now_ms : int
         By the store's clock.
     operating : bool
-        Whether consumers share the partition: of another nobody could be given what is kept.
+        Whether consumers share the partition. Messages that are kept in any other partition could not be given to a consumer.
     """
     settled = int(np.searchsorted(end, floor, side="right"))
     if operating and settings.min_retention_ms:
@@ -39,7 +40,7 @@ def older(enqueued_us: Ints, than_ms: int, now_ms: int) -> int:
 
 
 def too_many(size: Ints, most: int | None) -> int:
-    """How many files must go, from the first on, for the others to have no more bytes together than `most`."""
+    """How many files must be removed, from the first on, so that the others together have at most `most` bytes."""
     if most is None:
         return 0
     left = size[::-1].cumsum()[::-1]  # from each file on

@@ -1,4 +1,4 @@
-"""Decisions about a queue's replicas, and about what becomes of it when one takes over (S7). They are made as those in `core.queue.decide`."""
+"""Decisions about a queue's replicas, and about the queue when a replica takes over (S7). They are made like those of `core.queue.decide`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _NOTHING: Facts = ()
 
 
 def is_followed(state: QueueState, location: str, replica_ids: Collection[str]) -> bool:
-    """Whether one of these replicas is the queue's at that place, where another one may be followed by now.
+    """Whether one of these replicas is the queue's replica at that location. The queue may have another replica there by now.
 
-    Nobody knows which it is of one that an older program added; then it is.
+    If an older program added the replica, its id is not known; then the answer is yes.
     """
     return location in state.replicas and state.replica_ids.get(location) in (None, *replica_ids)
 
 
 def add_replica(state: QueueState, location: str, replica_id: str = "") -> Facts:
-    """Follow the queue there. One that was followed at that place before is removed, but not while the queue is fenced for it."""
+    """Add a replica at that location. A former replica there is removed, but not while the queue is fenced for it."""
     listed = location in state.replicas
     known = state.replica_ids.get(location, "")
     if not state.usable or state.fenced_by == location or (listed and replica_id in ("", known)):
@@ -37,20 +37,21 @@ def _removed(location: str) -> Facts:
 def remove_replica(
     state: QueueState, location: str, replica_ids: Collection[str] = (), unfenced: int | None = None
 ) -> Facts:
-    """Follow the queue there no more.
+    """Remove the replica at that location.
 
     Parameters
     ----------
     replica_ids : collection of str
-        The replicas at that place that are given up. Nothing is decided if another one is followed there by now: a fence is its own.
+        The replicas at that location that are given up. Nothing is decided if the queue has another replica there by now: a fence is for that
+        one.
     unfenced : int, optional
-        A promotion of the replica that did not end is taken back: the partitions' fences are, up to this number. Nothing is decided
-        if there is a later one.
+        If given, a promotion of the replica that did not end is taken back: the partitions' fences up to this number are taken back. Nothing
+        is decided if there is a later fence.
 
     Raises
     ------
     ReplicaError
-        If the replica takes over, and that is not to be taken back.
+        If the replica takes over, and its promotion is not taken back.
     """
     if not state.usable or not is_followed(state, location, replica_ids):
         return _NOTHING
@@ -62,12 +63,14 @@ def remove_replica(
 
 
 def fence(state: QueueState, location: str, replica_id: str = "") -> Facts:
-    """Let the queue take no messages and give none any more: its replica there takes over. From then on it is known which one that is.
+    """Fence the queue: it takes no messages and gives none any more, as its replica at that location takes over.
+
+    The fact also records the replica's id.
 
     Raises
     ------
     ReplicaError
-        If another replica has, or there is no such replica any more.
+        If another replica has taken over, or the queue no longer has this replica.
     """
     if not state.usable:
         return _NOTHING
@@ -103,14 +106,14 @@ def _fence(location: str | None) -> Facts:
 
 
 def become_primary(state: QueueState, incarnation: str, ends: Mapping[int, int], before: str) -> Facts:
-    """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation.
+    """Turn a replica into a queue: it has no replicas itself, no replica has taken over from it, and it gets that incarnation.
 
-    Nothing is decided if another process has, or a later promotion: what came since is of the queue that is used.
+    Nothing is decided if another process has done so, or a later promotion: facts that came since belong to the queue that is in use.
 
     Parameters
     ----------
     ends : dict
-        The next offset of each partition that it ever had. Below them it has the messages of the incarnation before.
+        The next offset of each partition that the queue ever had. Below these it has the messages of the incarnation before.
     before : str
         The queue's incarnation when the promotion was found under way.
     """

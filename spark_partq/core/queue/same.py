@@ -1,4 +1,4 @@
-"""Whether a queue that is there is the one that somebody wants to create."""
+"""Whether an existing queue is the one that a caller wants to create."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from spark_partq.core.queue.state import QueueState
 
 
 def differences(there: QueueState, wanted: QueueState) -> list[str]:
-    """In what a queue differs from the one that somebody would create, for people; empty if in nothing."""
+    """How a queue differs from the one that a caller would create, in words for people; empty if it does not."""
     found = [
         f"its {what} is {_plain(is_)}, not {_plain(not_)}"
         for what, is_, not_ in (
@@ -23,7 +23,7 @@ def differences(there: QueueState, wanted: QueueState) -> list[str]:
 
 
 def _columns(there: QueueState, wanted: QueueState) -> list[tuple[str, object, object]]:
-    """Columns that were added later may be left out."""
+    """The difference of the columns. The caller may leave out columns that were added later."""
     if is_readable_as(there.schema, there.added, wanted.schema):
         return []
     return [("schema", type_name(there.schema)[len("struct<") : -1], type_name(wanted.schema)[len("struct<") : -1])]

@@ -1,4 +1,4 @@
-"""A change of a queue's partition count that is under way, and what it leaves."""
+"""A change of a queue's partition count that is under way, and what its removed partitions still hold."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Scaling:
     partition_count : int
         The count that the queue is to have.
     drained : bool
-        The partitions may be sealed: at once, but for mode ``drain``.
+        The partitions may be sealed. With mode ``drain`` not at once; with the other modes from the beginning.
     opened : bool
         The new map is in force, and what is left is to enable ingress again (mode ``drain``).
     ingress : bool
         Whether ingress was enabled before.
     confirmed : int or None
-        With mode ``delete``: more messages may not be lost. None is no limit.
+        With mode ``delete``: how many messages may be lost at most. None is no limit.
     """
 
     partition_count: int
@@ -41,7 +41,7 @@ class Remainder:
     Attributes
     ----------
     ends : dict
-        Of each its next offset.
+        The next offset of each partition.
     unread : int
         Messages in them that not every group has acknowledged.
     """

@@ -1,4 +1,4 @@
-"""Which files of a partition are put together into segments."""
+"""Which files of a partition are merged into segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_partq.core.queue.state import QueueState
 
 Ints = NDArray[np.int64]
 
-SMALL_BYTES = 32 << 20  # a file that has more is large enough
+SMALL_BYTES = 32 << 20  # a file of this size or more is not merged
 MOST_BYTES, MOST_FILES = 128 << 20, 1_000  # of a segment
 
 
@@ -27,18 +27,18 @@ def due(
     period_us: int,
     now_us: int,
 ) -> list[range]:
-    """The runs of files, by position, that are to be put together: all that came in one period, when it has been over for as long.
+    """The runs of files, by position, that are to be merged: all files of one period, once the period has been over for as long as it lasted.
 
-    So each message is written again once, however old it gets.
+    So each message is written again only once, however old it gets.
 
     Parameters
     ----------
     base, size, enqueued_us : array
-        Of each file the offset of its first message, its bytes, and when it was enqueued; in the order of the offsets.
+        For each file, in the order of the offsets: the offset of its first message, its bytes, and when it was enqueued.
     alone : array
-        Whether it lies in a file of its own, in no segment.
+        For each file, whether it is an original file and no segment.
     cuts : collection of int
-        Offsets at which a segment must not go on.
+        Offsets that must not lie inside a segment.
     """
     period = enqueued_us // period_us
     runs: list[list[int]] = []
@@ -54,7 +54,7 @@ def due(
 
 
 def allow_segments(state: QueueState) -> Facts:
-    """Keep programs away that would take a segment for one file with one time."""
+    """Keep programs away that would read a segment like a file whose messages all have one time."""
     if not state.usable or state.fenced_by is not None:
         return ()
     return require_features(state, format.SEGMENTS)

@@ -14,12 +14,14 @@ from spark_partq.core.names import is_name
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS, MOST
 
-# Files are deleted by whole hours without a name, and who writes them has half of the grace to commit them. With less, a slow write, or
-# two machines whose clocks differ a little, would lose messages that were confirmed, or write for ever.
+# Maintenance deletes files that nothing has named for whole hours, and a writer has half of the grace to commit its files.
+# With a shorter grace, after a slow write, or with two machines whose clocks differ a little, confirmed messages would be
+# lost, or the files be written again for ever.
 MIN_VACUUM_GRACE_MS = 3_600_000
 
-# A file that was removed is deleted after the grace, of whose least half an hour is left when a write has had its half. Two machines
-# whose clocks err by ten minutes, one ahead and one behind, stay within that; a machine that asks a time server errs by milliseconds.
+# A removed file is deleted after the grace. With the shortest grace, half an hour is left when a write has used its half.
+# Two machines whose clocks are wrong by ten minutes, one ahead and one behind, stay within that. A machine that uses a time
+# server is wrong by milliseconds.
 MIN_CLOCK_SKEW_MS = 60_000
 
 INTEGERS = ("byte", "short", "integer", "long")
@@ -107,21 +109,21 @@ class QueueSettings(BaseModel):
 
     @property
     def durable(self) -> bool:
-        """Whether all that is written is forced to the disk."""
+        """Whether every write is forced to the disk."""
         return self.durability == "disk"
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What of the format a program must know that uses a queue with these settings, or it would do what they forbid."""
+        """The features of the format that a program must know to use a queue with these settings. Without them it would do what the settings forbid."""
         return (format.FORCED_WRITES,) * self.durable + (format.MIN_RETENTION,) * (self.min_retention_ms > 0)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether there may be messages that are not delivered."""
+        """Whether some messages may not be delivered."""
         return any(v is not None for v in (self.max_deliveries, self.message_ttl_ms, self.message_ttl_column))
 
     def check_together(self) -> QueueSettings:
-        """These settings, if none of them contradicts another, and nothing is lost because one is missing.
+        """These settings, if none contradicts another, and no messages would be lost because a setting is missing.
 
         Raises
         ------
@@ -149,7 +151,7 @@ class QueueSettings(BaseModel):
         return self
 
     def wrong_columns(self, schema: Struct) -> str:
-        """What is wrong with the columns that they name; or nothing."""
+        """What is wrong with the columns that the settings name; empty if nothing is."""
         name, types = self.message_ttl_column, {field["name"]: field["type"] for field in schema["fields"]}
         if name is None or types.get(name) in INTEGERS:
             return ""
@@ -158,7 +160,7 @@ class QueueSettings(BaseModel):
         return f"message_ttl_column={name!r}: the column {found}; name an integer column of the messages ({fitting}) with milliseconds"
 
     def check_columns(self, schema: Struct) -> QueueSettings:
-        """These settings, if the columns that they name are there and of the right type.
+        """These settings, if the columns that they name exist and have the right type.
 
         Raises
         ------
@@ -170,7 +172,7 @@ class QueueSettings(BaseModel):
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> QueueSettings:
-        """What a user gives.
+        """Settings that a user gives.
 
         Raises
         ------
@@ -189,7 +191,7 @@ class QueueSettings(BaseModel):
 
     @classmethod
     def changes(cls, values: dict[str, Any], reset: Collection[str] = ()) -> dict[str, Any]:
-        """What a user wants to change: the settings that are given, and the defaults of those that are reset.
+        """The changes that a user wants: the given settings, and the defaults of settings that are reset.
 
         Raises
         ------
@@ -214,12 +216,12 @@ class QueueSettings(BaseModel):
 
     @classmethod
     def stored(cls, values: dict[str, Any]) -> QueueSettings:
-        """What a control table has. What a newer program may set besides is ignored.
+        """Settings from a control table. Settings that only a newer program knows are ignored.
 
         Raises
         ------
         ValueError
-            With every wrong setting named: somebody has edited the table.
+            If settings are wrong: the table was edited. The error names every wrong setting.
         """
         try:
             return cls(**{name: value for name, value in values.items() if name in cls.model_fields})

@@ -31,37 +31,37 @@ class QueueState:
     schema : dict
         Payload columns in Spark's JSON form.
     added : tuple of str
-        Those of them that were added later: a file may lack them, and its messages have null there.
+        The columns that were added later: a file may lack them, and its messages have null there.
     key : tuple of str
         Columns of the partition key, empty if the queue has none.
     configured_partitions : int
         The partition count that was asked for (S8); 0 is an exclusive queue.
     first, operating_partitions : int
-        The partitions that consumers share have the numbers ``[first, operating_partitions)``; `first` is -1 while the parent is one.
+        The partitions that consumers share have the numbers ``[first, operating_partitions)``. `first` is -1 while the parent is one of them.
     generations : tuple of Generation
         Every map so far; the last is in force.
     removed_ends : dict
-        Of each partition that was removed, the offset at which it ended then. Should it come back, it goes on there.
+        For each partition that was removed, the offset at which it ended. If it comes back, it goes on there.
     copying : int or None
-        While what is stuck is being copied: the parent's offset at which that began. It ends before the parent may come back.
+        While stuck messages are being copied: the parent's offset at which the copy began. The copy ends before the parent may come back.
     groups : dict
-        The groups that read the queue, or are about to: the name of each, and how often a group of that name had been deleted
-        when it attached. Nothing that one of them has not acknowledged is removed, but by its age. `attached_in`: in which generation.
+        The groups that read the queue, or are about to: by name, how often a group of that name had been deleted when it attached. A message
+        that one of them has not acknowledged is removed only by its age. `attached_in`: the generation when it attached.
     resets : dict
-        Of groups whose positions were set, or are about to be, the number of the last time: who measures what they have settled sees to it
-        that this is made, or void.
+        For groups whose positions were set, or are about to be set: the number of the last reset. A process that measures what they have settled
+        makes sure that this reset is made or void.
     fenced_by : str or None
-        Location of the replica that takes over. `last_fence`: the number of the last `QueueFenced` that named one, 0 if none did.
-        `replica_ids`: by location the UUID of each replica, but of those that an older program added.
+        Location of the replica that takes over. `last_fence`: the number of the last `QueueFenced` fact that named a replica, 0 if none did.
+        `replica_ids`: by location, the UUID of each replica, except of those that an older program added.
     incarnation : str
-        UUID: `queue_id`, until a replica is promoted, which gets another one. Under another incarnation offsets may name other
-        messages, so a checkpoint carries it.
+        UUID: equal to `queue_id` until a replica is promoted, which gets another one. Under another incarnation offsets may name other messages,
+        so a checkpoint has it.
     former : tuple of Former
         The incarnations before, the latest first.
     former_graces : tuple of (int, int)
         Each `vacuum_grace_ms` that was lowered, and the store's time, milliseconds since 1970, until which it still counts.
     key_hash : str
-        By which the keys are placed, under every map.
+        The hash by which keys are placed, under every map.
     """
 
     name: str
@@ -100,7 +100,7 @@ class QueueState:
 
     @property
     def partition_count(self) -> int:
-        """Of the map in force: what keys are hashed over. 0 is exclusive."""
+        """The partition count of the map in force, by which keys are placed. 0 is exclusive."""
         return self.generations[-1].partition_count
 
     @property
@@ -120,7 +120,7 @@ class QueueState:
 
     @property
     def all_partitions(self) -> range:
-        """Numbers of all tables that the queue ever had: a table is never deleted, for its log remembers who wrote what."""
+        """Numbers of all tables that the queue ever had. A table is never deleted, as its log remembers which sink wrote what."""
         counts = [g.partition_count for g in self.generations]
         return range(PARENT if 0 in counts else 0, max(counts, default=0))
 
@@ -143,30 +143,30 @@ class QueueState:
         return max((g.cuts.get(PARENT, 0) for g in self.generations), default=0)
 
     def grace_ms(self, store_ms: int) -> int:
-        """For how long, at that time of the store, a file that nothing names is kept: whoever still writes under a former grace has that."""
+        """How long a file that nothing names is kept, at that time of the store. A former, longer grace still counts for its writers."""
         former = (grace_ms for grace_ms, until_ms in self.former_graces if store_ms < until_ms)
         return max(self.settings.vacuum_grace_ms, *former, 0)
 
     @property
     def may_be_marked(self) -> tuple[int, bool]:
-        """What a table of the queue may say by now: the last generation under which it was sealed, and whether it is fenced (S7)."""
+        """The marks that a table of the queue may have by now: the last generation under which it may be sealed, and whether it may be fenced (S7)."""
         scaling = self.scaling
         is_sealing = scaling is not None and scaling.drained and not scaling.opened
         return self.generation - (not is_sealing), self.fenced_by is not None
 
     def explains(self, sealed: int, fenced: bool) -> bool:
-        """Whether a table of the queue may say by now that it was last sealed under that generation, and whether it is fenced (S7)."""
+        """Whether a table of the queue may have these marks by now: last sealed under that generation, and fenced or not (S7)."""
         last, may_be_fenced = self.may_be_marked
         return sealed <= last and (may_be_fenced or not fenced)
 
     @property
     def holds_dead_messages(self) -> bool:
-        """Whether it is a dead-message queue: who has read a message there has not put it back, so only its age, or the queue's size, frees it."""
+        """Whether this is a dead-message queue. Reading a message there does not put it back, so only age, or the queue's size, removes messages."""
         return without_origin(self.schema) is not None
 
     @property
     def usable(self) -> bool:
-        """Whether it can be written and read: it has partitions and is not being deleted."""
+        """Whether the queue can be written and read: it has partitions and is not being deleted."""
         return bool(self.generations) and not self.deleted
 
     @property
@@ -204,7 +204,7 @@ def replay(name: str, facts: Iterable[QueueFact], state: QueueState | None = Non
     Raises
     ------
     ValueError
-        If one of them cannot follow.
+        If one of the facts cannot follow.
     """
     for fact in facts:
         if state is not None:
@@ -223,7 +223,7 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
     Raises
     ------
     ValueError
-        If it cannot follow.
+        If the fact cannot follow.
     """
     kind = Kind(fact.kind)
     reading.check_body(kind, fact.body)
@@ -235,7 +235,7 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
 
 
 def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
-    """The state after one more fact, which may come in this phase; but for its revision."""
+    """The state after one more fact, which is allowed in this phase. The revision is not changed yet."""
     match kind:
         case Kind.PARTITIONS_CREATED:
             _must(body["partitions"] == state.configured_partitions, "the queue was created with another count")
@@ -319,7 +319,7 @@ def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:
 
 
 def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
-    """The same of a fact that begins a change of the partition count, or takes it on."""
+    """The same for a fact that begins a change of the partition count, or continues it."""
     if kind is Kind.SCALING_STARTED:
         _must(body["mode"] in MODES, f"there is no mode {body['mode']!r}")
         _must(bool(body["partitions"]) or state.copying is None, "what is stuck is being copied")
@@ -353,7 +353,7 @@ def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> 
 
 
 def _least_cut(state: QueueState, number: int) -> int:
-    """No message of a partition goes back below where it was cut before, or where it ended when it was removed."""
+    """The least offset at which a partition may be cut: no cut lies below an earlier cut, or below the end at which the partition was removed."""
     cuts = (generation.cuts.get(number, 0) for generation in state.generations)
     return max(state.removed_ends.get(number, 0), *cuts, 0)
 
@@ -364,10 +364,10 @@ def _must(condition: bool, otherwise: str) -> None:
 
 
 def _opened(state: QueueState, partition_count: int) -> QueueState:
-    """A new map is in force, and its partitions are shared. Those that go are shared until they are drained, but not the parent."""
+    """A new map is in force, and its partitions are shared. Partitions to be removed are shared until they are drained, except the parent."""
     now = partition_numbers(partition_count)
     kept = state.partition_numbers if state.generations else now
-    parent = PARENT in now  # what is left in the parent of a queue that becomes partitioned is stuck
+    parent = PARENT in now  # messages left in the parent of a queue that becomes partitioned are stuck
     return replace(
         state,
         first=PARENT if parent else 0,

@@ -1,4 +1,7 @@
-"""Decisions about what is stuck in the parent of a queue that became partitioned (S6). As those of `decide`, each may come late or more than once."""
+"""Decisions about messages that are stuck in the parent of a queue that became partitioned (S6).
+
+As in `decide`, each may come late or more than once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _NOTHING: Facts = ()
 
 
 def start_copying(state: QueueState, unread_from: int) -> Facts:
-    """Copy what is stuck into the partitions; one copy at a time.
+    """Begin to copy stuck messages into the partitions. Only one copy is under way at a time.
 
     Parameters
     ----------
@@ -24,7 +27,7 @@ def start_copying(state: QueueState, unread_from: int) -> Facts:
     InvalidArgumentError
         If the queue is exclusive.
     ScalingInProgressError
-        If it is about to become exclusive.
+        If the queue is about to become exclusive.
     """
     if state.first == PARENT:
         raise InvalidArgumentError(
@@ -43,14 +46,14 @@ def start_copying(state: QueueState, unread_from: int) -> Facts:
 
 
 def go_on_copying(state: QueueState, copied: int, unread_from: int) -> Facts:
-    """Where a replica takes over that has copies of what is stuck, and has not heard that the primary had begun to copy it.
+    """Begin the copy in a replica that takes over and has copies of stuck messages, but does not know that the primary had begun to copy.
 
     Parameters
     ----------
     copied : int
         The first offset of the parent's last file of which a partition has a copy; -1 if none has.
     unread_from : int
-        As `start_copying` has it.
+        As in `start_copying`.
     """
     removed = state.removed_ends.get(PARENT, 0)
     began = state.stuck and state.copying is None and copied >= removed
@@ -58,12 +61,12 @@ def go_on_copying(state: QueueState, copied: int, unread_from: int) -> Facts:
 
 
 def finish_copying(state: QueueState, start: int, end: int) -> Facts:
-    """Of the parent's messages those below `end` are in the partitions: the copy that began at `start` has ended."""
+    """The copy that began at `start` has ended: the parent's messages below `end` are in the partitions."""
     ended = state.usable and state.stuck and state.copying == start
     return [QueueFact(Kind.STUCK_COPIED, {"end": end})] if ended else _NOTHING
 
 
 def close_parent(state: QueueState, measured: QueueState, end: int) -> Facts:
-    """Nothing has to be copied, as in `measured` every group had acknowledged what was stuck; since then none has attached or gone back."""
+    """Nothing has to be copied: in `measured`, every group had acknowledged the stuck messages, and since then no group has attached or gone back."""
     same = (state.groups, state.resets, state.copying) == (measured.groups, measured.resets, None)
     return [QueueFact(Kind.STUCK_COPIED, {"end": end})] if state.usable and state.stuck and same else _NOTHING

@@ -1,13 +1,13 @@
-"""Which fact may come when in the life of a queue, and to what it leads; the documents draw it."""
+"""Which fact may come when in the life of a queue, and to which phase it leads. The documents show it as a diagram."""
 
 from __future__ import annotations
 
 from spark_partq.core.queue.facts import Kind, Phase, Status
 
-# In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
+# In which phase each fact may come, and to which phase it leads. Anything else is refused on replay.
 _USABLE = (Phase.STABLE, Phase.SCALING, Phase.DRAINING, Phase.DRAINED, Phase.REBALANCING)
 _IN_ANY_USABLE_PHASE = tuple((phase, phase) for phase in _USABLE)
-_UNLESS_DRAINING = ((Phase.STABLE, Phase.STABLE), (Phase.SCALING, Phase.SCALING))  # which decides about ingress itself
+_UNLESS_DRAINING = ((Phase.STABLE, Phase.STABLE), (Phase.SCALING, Phase.SCALING))  # draining sets ingress itself
 TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.QUEUE_CREATED: ((Phase.UNKNOWN, Phase.CREATING),),
     Kind.PARTITIONS_CREATED: ((Phase.CREATING, Phase.STABLE),),
@@ -37,14 +37,15 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.FORMAT_RAISED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
 }
-# Which facts change the status that users see (S8). It follows from the state; `core.queue.invariants` compares the two.
+# Which facts change the status that users see (S8). The status follows from the state; `core.queue.invariants` checks
+# that both agree.
 STATUS_TRANSITIONS: dict[Kind, tuple[tuple[Status, Status], ...]] = {
     Kind.QUEUE_CREATED: ((Status.UNKNOWN, Status.SCALING_UP),),
     Kind.PARTITIONS_CREATED: ((Status.SCALING_UP, Status.READY),),
     Kind.SCALING_STARTED: (
         (Status.READY, Status.SCALING_UP),
         (Status.READY, Status.SCALING_DOWN),
-        (Status.SCALING_DOWN, Status.SCALING_UP),  # more again, while others still go
+        (Status.SCALING_DOWN, Status.SCALING_UP),  # partitions are added while others are still removed
     ),
     Kind.SCALING_CANCELLED: (
         (Status.SCALING_UP, Status.READY),
@@ -53,7 +54,7 @@ STATUS_TRANSITIONS: dict[Kind, tuple[tuple[Status, Status], ...]] = {
     ),
     Kind.GENERATION_OPENED: (
         (Status.SCALING_UP, Status.READY),
-        (Status.SCALING_UP, Status.SCALING_DOWN),  # others still go
+        (Status.SCALING_UP, Status.SCALING_DOWN),  # others are still to be removed
     ),
     Kind.PARTITIONS_REMOVED: ((Status.SCALING_DOWN, Status.READY),),
     Kind.QUEUE_DELETED: tuple(

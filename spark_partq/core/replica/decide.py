@@ -1,8 +1,8 @@
-"""Decisions about a replica: from its newest state to the facts that follow.
+"""Decisions about a replica: each takes the replica's newest state and returns the facts that follow.
 
-Each function is pure and anybody may call it: it is called on the newest state, and its facts are committed as the next version of
-the replica's table. If somebody else was first nothing is committed, and it is called again on the state after that. What no longer
-applies gives no facts. `core.replica.state` says which fact may come when.
+Each function is pure, and any process may call it. It is called on the newest state, and its facts are committed as the next version
+of the replica's table. If another process was first, nothing is committed, and the function is called again on the newer state. A
+decision that no longer applies gives no facts. `core.replica.state` says which fact may come when.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _NOTHING: Facts = ()
 def follow(
     state: ReplicaState | None, replica_id: str, primary: str, location: str, queue_id: str, takes_over: bool = False
 ) -> Facts:
-    """Let the store at `location` have a replica of that queue of the store `primary`, unless it has.
+    """Begin a replica in the store at `location`, of that queue of the store `primary`, unless it has begun.
 
     Parameters
     ----------
     takes_over : bool
-        The replica follows another store, from which this one has taken over: it follows this one from now on.
+        The replica follows another store, from which `primary` has taken over: it follows `primary` from now on.
 
     Raises
     ------
     ReplicaError
-        If what is there has been promoted, or is the replica of another queue.
+        If the replica there was promoted, or is one of another queue.
     """
     if state is not None:
         check_follows(state)
@@ -45,14 +45,14 @@ def follow(
 
 
 def announce_jump(state: ReplicaState | None, folder: str, version: int) -> Facts:
-    """A copy is about to skip to a version of that table: who promotes the replica can then take its place.
+    """Announce that a copy is about to skip to a version of that table, so that a promotion can take that version's place.
 
-    He takes that of the highest one: what is put below it counts for nobody.
+    The promotion takes the place of the highest announced version; files that are put below it have no effect.
 
     Raises
     ------
     ReplicaError
-        If the replica has been promoted.
+        If the replica was promoted.
     """
     if state is None:
         return _NOTHING
@@ -63,17 +63,17 @@ def announce_jump(state: ReplicaState | None, folder: str, version: int) -> Fact
 
 
 def still_needed(state: ReplicaState, fact: ReplicaFact) -> bool:
-    """Whether the state would be another one without a fact that led to it, which can be read."""
+    """Whether the state would be another one without this fact, which led to it and can be read."""
     return fact.kind != Kind.JUMPING or fact.body["version"] == state.jumps[fact.body["folder"]]
 
 
 def remove(state: ReplicaState | None, queue_id: str, force: bool = False) -> Facts:
-    """The queue follows it no more.
+    """The queue has given the replica up.
 
     Parameters
     ----------
     force : bool
-        Also if it is being promoted: that is cancelled.
+        Also if the replica is being promoted: the promotion is cancelled.
 
     Raises
     ------
@@ -99,23 +99,23 @@ def remove(state: ReplicaState | None, queue_id: str, force: bool = False) -> Fa
 def start_promotion(
     state: ReplicaState | None, seen: ReplicaState, incarnation: str, others: Iterable[str], force: bool = False
 ) -> Facts:
-    """End the following. A promotion that was interrupted is gone on with, under the incarnation that it chose.
+    """Stop following the primary. A promotion that was interrupted goes on, under the incarnation that it chose.
 
     Parameters
     ----------
     seen : ReplicaState
-        As it was before the primary was fenced for it.
+        The replica's state before the primary was fenced for it.
     incarnation : str
-        UUID that the queue gets.
+        UUID of the queue's new incarnation.
     others : iterable of str
-        Locations of the other replicas of the primary.
+        Locations of the primary's other replicas.
     force : bool
-        Also if the replica was removed before it was seen.
+        Promote the replica even if it was removed before `seen`.
 
     Raises
     ------
     ReplicaError
-        If it was promoted, or was removed; then its primary is used.
+        If the replica was promoted already, or was removed; then its primary is in use.
     """
     if state is None or state.replica_id != seen.replica_id or (state.removed and not seen.removed):
         raise ReplicaError(
@@ -131,19 +131,21 @@ def start_promotion(
 
 
 def know(state: ReplicaState | None, other: ReplicaState) -> Facts:
-    """Let the replica ask another one, which is being promoted, before it is promoted itself. Its copy may not name that one yet."""
+    """Record another replica, which is being promoted: this one asks it before it is promoted itself. The copy here may not name that one yet."""
     if state is None or state.queue_id != other.queue_id or other.location in (*state.others, state.location):
         return _NOTHING
     return [ReplicaFact(Kind.OTHER_REPLICA, {"location": other.location})]
 
 
 def cancel_promotion(state: ReplicaState | None, incarnation: str) -> Facts:
-    """Another replica takes over, or is being promoted at the same time. It is followed as before; what has ended stays so.
+    """Cancel a promotion, as another replica takes over or is being promoted at the same time.
+
+    Replication goes on as before. A promotion that has ended stays.
 
     Parameters
     ----------
     incarnation : str
-        Of the promotion that is meant.
+        The incarnation of the promotion that is meant.
     """
     meant = state is not None and state.phase is Phase.PROMOTING and state.incarnation == incarnation
     return [ReplicaFact(Kind.PROMOTION_CANCELLED, {})] if meant else _NOTHING
@@ -155,12 +157,12 @@ def finish_promotion(state: ReplicaState | None, seen: ReplicaState) -> Facts:
     Parameters
     ----------
     seen : ReplicaState
-        As it was when no other replica was found to take over.
+        The replica's state when no other replica was found to take over.
 
     Raises
     ------
     ReplicaError
-        If somebody else has, or the promotion was cancelled.
+        If another process has finished it, or the promotion was cancelled.
     """
     check_goes_on(state, seen)
     return [ReplicaFact(Kind.PROMOTED, {})]
@@ -172,7 +174,7 @@ def check_can_be_promoted(state: ReplicaState, force: bool) -> None:
     Raises
     ------
     ReplicaError
-        If it was promoted, or was removed and `force` is not set.
+        If the replica was promoted, or was removed and `force` is not set.
     """
     if state.promoted:
         raise ReplicaError(
@@ -191,7 +193,7 @@ def check_goes_on(state: ReplicaState | None, seen: ReplicaState) -> None:
     Raises
     ------
     ReplicaError
-        If the promotion that was seen has ended, or was cancelled.
+        If the promotion in `seen` has ended, or was cancelled.
     """
     if state is not None:
         check_can_be_promoted(state, force=True)
@@ -209,7 +211,7 @@ def check_follows(state: ReplicaState) -> None:
     Raises
     ------
     ReplicaError
-        If it was promoted, or is being.
+        If the replica was promoted, or is being promoted.
     """
     if state.takes_over:
         raise ReplicaError(
@@ -224,7 +226,7 @@ def check_same_queue(state: ReplicaState, location: str, queue_id: str) -> None:
     Raises
     ------
     ReplicaError
-        If it is the replica of another queue.
+        If the replica is one of another queue.
     """
     if state.queue_id != queue_id:
         raise ReplicaError(

@@ -1,6 +1,6 @@
-"""What must hold of a replica, whatever happens to it: checked on every commit of its table.
+"""What must hold for a replica, whatever happens to it: checked on every commit of its table.
 
-The rules are written down once more here, in other words than in the code that keeps them.
+The rules are written a second time here, in a different way than in the code that keeps them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from spark_partq.core.invariants import must_hold
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
 
-# A replica never goes back to an earlier one of these; but one that was removed may be followed again, and a promotion cancelled.
+# A replica never goes back to an earlier phase of these, except that a removed replica may follow again, and a
+# promotion may be cancelled.
 _ORDER = (Phase.FOLLOWING, Phase.REMOVED, Phase.PROMOTING, Phase.PROMOTED)
 
 
 def check(before: ReplicaState | None, after: ReplicaState, facts: Sequence[ReplicaFact]) -> None:
-    """Check that the facts, as they were decided, may lead from `before` to `after`.
+    """Check that the decided facts may lead from `before` to `after`.
 
     Raises
     ------

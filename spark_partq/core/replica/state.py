@@ -10,14 +10,14 @@ from spark_partq.core import format, stored
 from spark_partq.core.format import Format
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 
-# In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
+# In which phase each fact may come, and to which phase it leads. Anything else is refused on replay.
 TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.REPLICA_OF: (
         (Phase.UNKNOWN, Phase.FOLLOWING),
-        (Phase.REMOVED, Phase.FOLLOWING),  # it is followed once more
+        (Phase.REMOVED, Phase.FOLLOWING),  # it follows once more
     ),
-    # A pass that is under way goes on while the replica is removed. One that sleeps through a promotion may announce a jump,
-    # and then finds that it must not make it.
+    # A pass that is under way goes on while the replica is removed. A pass that slept during a promotion may announce a jump,
+    # but then finds that it must not make it.
     Kind.JUMPING: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
     Kind.OTHER_REPLICA: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
     Kind.REMOVED: ((Phase.FOLLOWING, Phase.REMOVED),),
@@ -43,19 +43,21 @@ class ReplicaState:
     queue : str
         Name of the queue, here as at its primary.
     replica_id : str
-        UUID; a replica that was removed and is followed once more has another one.
+        UUID; a replica that was removed and follows once more has another one.
     primary, location : str
         URIs of both stores.
     queue_id : str
         Of the queue that it follows.
     jumps : dict
-        By a table's folder the highest version to which a jump of its copy was announced.
+        By the folder of a table, the highest version to which a jump of its copy was announced.
     incarnation : str
-        UUID of the queue's incarnation here, once it is promoted; another one for each promotion. Empty before the first began.
+        UUID of the queue's incarnation here, once it is promoted. Each promotion has another one. Empty before the first
+        promotion began.
     others : tuple of str
-        Locations of other replicas of the primary: those that were known when a promotion began, and that were promoted since.
+        Locations of other replicas of the primary: those that were known when a promotion began, and those that are being
+        promoted since.
     was_removed : bool
-        Its promotion was forced: the primary had removed it.
+        Its promotion was forced, although the primary had removed it.
     """
 
     queue: str
@@ -80,7 +82,7 @@ class ReplicaState:
 
     @property
     def takes_over(self) -> bool:
-        """Whether it was promoted, or is being: no pass may bring anything any more."""
+        """Whether the replica was promoted, or is being promoted: no pass may copy anything any more."""
         return self.phase in (Phase.PROMOTING, Phase.PROMOTED)
 
 
@@ -90,7 +92,7 @@ def replay(queue: str, facts: Iterable[ReplicaFact], state: ReplicaState | None 
     Raises
     ------
     ValueError
-        If one of them cannot follow.
+        If one of the facts cannot follow.
     """
     for fact in facts:
         state = after(queue, state, fact)
@@ -103,7 +105,7 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
     Raises
     ------
     ValueError
-        If it cannot follow.
+        If the fact cannot follow.
     """
     kind, before = Kind(fact.kind), Phase.UNKNOWN if state is None else state.phase
     phases = [phase for earlier, phase in TRANSITIONS[kind] if earlier is before]

@@ -1,4 +1,4 @@
-"""What is left to read of a queue, over all the groups that read it, and what of it has to wait (Q8, S5, S6)."""
+"""How many messages of a queue are left to read, over all its groups, and which of them have to wait (Q8, S5, S6)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def groups(queue: Queue) -> list[Group]:
 
 
 def freeing(queue: Queue, readers: Sequence[Group]) -> Sequence[Group]:
-    """Those whose acknowledgements free messages of the queue: all, but none of a dead-message queue."""
+    """The groups whose acknowledgements free messages of the queue: all groups, but none for a dead-message queue."""
     return () if queue.state.holds_dead_messages else readers
 
 
 def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) -> int:
-    """Messages in these partitions that not every group has acknowledged; with no group all that are stored."""
+    """Messages in these partitions that not every group has acknowledged; without groups, all stored messages."""
 
     def count(number: int) -> int:
         table = queue.table(number)
@@ -36,9 +36,9 @@ def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) ->
 
 
 def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
-    """What partitions wait for at the barrier of a resize: others, each with the offset up to which the group must have acknowledged it.
+    """What partitions wait for at the barrier of a resize: other partitions, each with the offset up to which the group must have acknowledged it.
 
-    As of the last refresh of both, of the queue after the group. Those that wait for nothing are left out.
+    As of the last refresh of both; the queue must be refreshed after the group. Partitions that wait for nothing are left out.
     """
     queue_id = queue.state.queue_id
     barrier = barrier_of(queue, group.state.committed_floors(queue_id))
@@ -47,14 +47,16 @@ def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
 
 
 def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
-    """How many messages nobody is given until they are copied from the parent of a queue that became partitioned; dead ones are put back from there."""
+    """How many messages of the parent of a queue that became partitioned are given to no consumer until they are copied. 0 for a dead-message
+    queue, as `redrive` reads the parent.
+    """
     return 0 if queue.state.holds_dead_messages else left_in_parent(queue, readers)
 
 
 def told_of_stuck(queue: Queue) -> str:
-    """How many messages are stuck, for people; nothing if none is, or that cannot be read."""
+    """How many messages are stuck, in words for people; empty if none is, or if the number cannot be read."""
     stuck = 0
-    with contextlib.suppress(PartqError, *MALFORMED):  # the checks of the group or the table tell
+    with contextlib.suppress(PartqError, *MALFORMED):  # the check of the group or table reports it
         stuck = stuck_messages(queue, groups(queue)) if queue.state.stuck else 0
     are = "are" if stuck > 1 else "is"
     return (
@@ -65,7 +67,7 @@ def told_of_stuck(queue: Queue) -> str:
 
 
 def left_in_parent(queue: Queue, readers: Sequence[Group]) -> int:
-    """How many messages are left in the parent of a queue that became partitioned and some group has not acknowledged."""
+    """How many messages in the parent of a queue that became partitioned some group has not acknowledged."""
     if not queue.state.stuck:
         return 0
     parent = queue.table(PARENT)
@@ -74,14 +76,15 @@ def left_in_parent(queue: Queue, readers: Sequence[Group]) -> int:
 
 
 def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
-    """The first message of the parent, as of its last refresh, that some group wants of those that have shared it."""
+    """The parent's first message that some group wants, of the groups that have shared the parent. As of the parent's last refresh."""
     positions = [_in_parent(queue, group) for group in freeing(queue, readers)]
     return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))
 
 
 def _in_parent(queue: Queue, group: Group) -> int | None:
-    """Its position there; nothing is settled for one that attached before the queue was last exclusive, and does not know the parent. None if it
-    attached later.
+    """The group's position in the parent. 0 if the group attached before the queue was last exclusive and does not know the parent.
+
+    None if it attached later.
     """
     found = group.position((queue.state.queue_id, PARENT))
     return 0 if found is None and queue.state.shared_parent_with(group.name) else found

@@ -1,4 +1,4 @@
-"""A consumer group as people ask for it: who has what, how far it is, and what somebody should do about it (K8, R7)."""
+"""The description of a consumer group: which flows own which partitions, how far the group is, and what an operator should do (K8, R7)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class GroupDescription:
 
 
 def describe_group(store: Store, name: str) -> GroupDescription:
-    """Describe the group as it is now; of one that was deleted, when and by whom.
+    """Describe the group as it is now. For a deleted group: when and by whom it was deleted.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
 
 
 def queues_of(store: Store, group: Group) -> dict[str, Queue]:
-    """The queues that a group reads and that are there, by id, refreshed."""
+    """The queues that a group reads and that exist, by id, refreshed."""
     opened = {queue_id: _open(store, known.name, queue_id) for queue_id, known in group.state.queues.items()}
     found = {queue_id: queue for queue_id, queue in opened.items() if queue is not None}
     for queue in found.values():
@@ -226,11 +226,12 @@ def described(
     Parameters
     ----------
     queues : dict
-        Those that it reads and that are there, by id, refreshed after the group.
+        The queues that it reads and that exist, by id, refreshed after the group.
     facts
-        Its last ones, for what went wrong lately. Without them nothing is told of that, nor since when the status is what it is.
+        The group's last facts, to see what went wrong lately. Without them there are no such warnings, and the time of the last
+        status change is not known.
     unread
-        Names of queues that are there and cannot be read.
+        Names of queues that exist and cannot be read.
     """
     state = group.state
     beats = heartbeats(group, facts)
@@ -273,7 +274,7 @@ def described(
 
 
 def _dead(group: Group, facts: Sequence[Row]) -> GroupDescription:
-    """A group that was deleted: nothing is left of it but its history."""
+    """The description of a deleted group: only its history is left."""
     deleted = next((row for row in reversed(facts) if row["kind"] == Kind.GROUP_DELETED), None)
     warning = (
         "the group was deleted, and its positions with it; a query that starts in it makes it anew, and reads from startingOffsets "

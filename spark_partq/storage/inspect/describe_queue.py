@@ -133,7 +133,7 @@ class QueueDescription:
 
 
 def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
-    """Describe an open queue; from its groups' positions the depth follows."""
+    """Describe an open queue. The depth follows from its groups' positions."""
     queue.refresh()
     partitions = describe_partitions(queue, groups)
     state = queue.state
@@ -153,7 +153,7 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         discarded=queue.control.discarded,
         lost=lost_messages(queue),
         stuck=stuck_messages(queue, groups),
-        replicas=state.replicas if primary is None else (),  # what a copy names are its primary's
+        replicas=state.replicas if primary is None else (),  # a copy names the primary's replicas
         fenced_by=state.fenced_by,
         incarnation=state.incarnation,
         key=state.key,
@@ -169,8 +169,8 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
 
 
 def _role(state: QueueState, primary: str | None) -> str:
-    """What the queue is to those of its name in other stores; `primary` is where the one is that it is a replica of."""
-    if primary is not None:  # its control table is a copy, also of the primary's fence
+    """The queue's role among the queues of its name in other stores. `primary`: the location of the queue of which it is a replica."""
+    if primary is not None:  # its control table is a copy, and so is a fence in it
         return f"replica of {primary}"
     return "primary" if state.fenced_by is None else f"taken over by {state.fenced_by}"
 
@@ -196,7 +196,7 @@ def describe_partitions(queue: Queue, groups: Sequence[Group]) -> list[Partition
 
 
 def altered_at(queue: Queue) -> dict[str, str]:
-    """Of each setting that was changed when that was last, by the clock of who did it."""
+    """For each setting that was changed, the time of its last change, by the clock of the process that changed it."""
     changed: dict[str, str] = {}
     for row in queue.control.history():
         if row["kind"] == "QueueAltered":

@@ -1,4 +1,4 @@
-"""Why a partition is where it is, and what it waits for, read from the tables of its group and its queue."""
+"""Why a partition is where it is, and what it waits for, by the tables of its group and its queue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def groups_to_explain(store: Store, queue: str) -> list[str]:
     ------
     NotAStoreError, QueueNotFoundError
     InvalidArgumentError
-        If none does.
+        If no group reads the queue.
     """
     groups = sorted(queue_state(store, check_name("queue", queue)).groups)
     if not groups:
@@ -48,12 +48,12 @@ def groups_to_explain(store: Store, queue: str) -> list[str]:
 
 
 def explain_open(group: Group, partition_id: PartitionId, queue: Queue | None, facts: FactReader) -> Explanation:
-    """The same of a partition that the group has.
+    """The same for a partition that the group has.
 
     Parameters
     ----------
     queue : Queue or None
-        That of the partition, refreshed after the group; None if it is gone.
+        The partition's queue, refreshed after the group; None if it is gone.
     """
     state, own = group.state, group.state.partitions[partition_id]
     facts.refresh()
@@ -113,13 +113,13 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
 
 
 def _held(queue: Queue, keys: frozenset[int], number: int) -> int:
-    """How many of these keys some map of the queue places in the partition."""
+    """How many of these keys any map of the queue places in the partition."""
     counts = {generation.partition_count for generation in queue.state.generations}
     return sum(any(target(key, count) == number for count in counts) for key in keys)
 
 
 def _scaling(queue: Queue, number: int) -> str:
-    """What of a change of the partition count concerns the partition."""
+    """What a change of the partition count means for the partition."""
     state = queue.state
     if state.scaling is None:
         if number not in state.removing:

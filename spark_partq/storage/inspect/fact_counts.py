@@ -1,4 +1,4 @@
-"""What the facts of a group add up to since somebody began to count them."""
+"""Counters of a group's facts, from the fact on where counting began."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_partq.storage.rows import Row
 
 
 class HandoffEnd(StrEnum):
-    """How a handoff ended: its owner had acknowledged all in time, or had not, or it was called off."""
+    """How a handoff ended: its owner had acknowledged all messages in time, or had not, or the handoff was cancelled."""
 
     RELEASED = "released"
     FORCED = "forced"
@@ -29,14 +29,14 @@ class FactCounts:
     Attributes
     ----------
     seq : int
-        Number of the next fact that counts.
+        Number of the next fact to count.
     rebalances : int
         How often a rebalance began.
     handoffs : Counter
         Ended handoffs, by `HandoffEnd`.
     redelivered : int
-        Messages that were delivered and not acknowledged when an owner lost the partition: the group delivers them again. Each time that
-        this happens to a message counts.
+        Messages that were delivered and not acknowledged when an owner lost the partition: the group delivers them again. A message
+        counts each time that this happens.
     skipped : Counter
         Messages that were left out because they were ``dead``, ``held`` or ``expired``.
     """
@@ -51,14 +51,14 @@ class FactCounts:
 
     @classmethod
     def since(cls, state: GroupState) -> FactCounts:
-        """Count what comes after this state."""
+        """Counters that begin after this state."""
         counts = cls(state.seq)
         counts._owned = {id_ for id_, own in state.partitions.items() if own.flow is not None}
         counts._draining = {id_ for id_, own in state.partitions.items() if own.state is PartitionState.DRAINING}
         return counts
 
     def add(self, facts: Iterable[Row]) -> None:
-        """Count facts, in their order; those that were counted do not count again."""
+        """Count facts, in their order. Facts that were counted already do not count again."""
         for row in facts:
             if row["seq"] >= self.seq:
                 self.seq = row["seq"] + 1

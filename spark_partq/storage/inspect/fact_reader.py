@@ -1,7 +1,7 @@
-"""A group's history in parts: what matches a question, the newest first, however long the history is.
+"""A group's history in parts: the facts that match a filter, the newest first, however long the history is.
 
-The files of a control table never change, and the numbers of its facts have no gaps. So the counts of rows in the log say which file holds
-which fact, and a part of the history costs the files that it lies in.
+The files of a control table never change, and the numbers of its facts have no gaps. So the row counts in the log say which file holds
+which fact, and to read a part of the history costs only the files that it lies in.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from spark_partq.storage.inspect.group_history import control_files, control_log
 from spark_partq.storage.rows import Row, table_in_order
 from spark_partq.storage.store import Store
 
-# Of files that were read, so much is kept.
+# How many bytes of read files are kept.
 _MOST_BYTES = 32 << 20
-# A question looks at no more facts than this at a time; the page says how far it came.
+# A search looks at no more facts than this at a time; the page says how far it came.
 MOST_SEARCHED = 100_000
 _TEXTS = ("kind", "queue", "flow", "to_flow", "instance", "incarnation", "host", "status", "body", "cause", "by")
 
 
 @dataclass(frozen=True)
 class FactFilter:
-    """Which facts are wanted; what is empty or None wants all.
+    """Which facts are wanted. A field that is empty or None does not restrict them.
 
     Attributes
     ----------
     member : str
-        An instance: facts about it, and about what its flows own, give up or get.
+        An instance: facts about it, and about partitions that its flows own, give up or get.
     text : str
-        Occurs in one of the fact's texts, in capitals or not.
+        A text that occurs in one of the fact's texts; the case of letters does not matter.
     """
 
     kinds: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class FactFilter:
     text: str = ""
 
     def select(self, facts: pa.Table) -> pa.Table:
-        """Those that match, in their order."""
+        """The facts that match, in their order."""
         masks = []
         if self.kinds:
             masks.append(pc.is_in(facts["kind"], value_set=pa.array(self.kinds, pa.string())))
@@ -74,7 +74,7 @@ class FactPage:
     Attributes
     ----------
     older : int or None
-        What is before the fact of this number was not searched; None if nothing is.
+        Facts before this number were not searched; None if there are none.
     end : int
         The number that the next fact of the group will get.
     """
@@ -117,7 +117,7 @@ class FactReader:
             return
         live = self._log.snapshot.files
         files: list[_File] = []
-        # Sorted by name they are in the order of their facts, see `core.group.control.recent_facts`.
+        # Sorted by name, the files are in the order of their facts, see `storage.group.control.recent_facts`.
         for path in sorted(path for path in live if kind_of(path) != SNAPSHOT):
             first = files[-1].end if files else 0
             count = live[path].rows
@@ -127,7 +127,7 @@ class FactReader:
         self._files, self._version = files, self._log.version
 
     def page(self, wanted: FactFilter, before: int | None = None, most: int = 100) -> FactPage:
-        """The newest facts that match, at most so many, of those before a number; as of the last refresh."""
+        """The newest matching facts before the number `before`, at most `most`, as of the last refresh."""
         rows: list[Row] = []
         searched, reached = 0, min(self.end if before is None else max(0, before), self.end)
         for part in self._backwards(reached):
@@ -142,7 +142,7 @@ class FactReader:
         return FactPage(rows, reached or None, self.end)
 
     def since(self, at: dt.datetime, most: int) -> pa.Table:
-        """The facts since a moment in order, but no more than the last so many; as of the last refresh."""
+        """The facts since a moment, in order, but only the last `most` of them; as of the last refresh."""
         parts: list[pa.Table] = []
         for part in self._backwards(self.end):
             young = part.filter(pc.greater_equal(part["at"], pa.scalar(at, part.schema.field("at").type)))
@@ -153,8 +153,8 @@ class FactReader:
         return facts.slice(max(0, facts.num_rows - most))
 
     def about(self, partition_id: PartitionId, numbers: tuple[int, ...], end: int) -> list[Row]:
-        """What explains a partition, in order: its own facts before the number `end`, those of these numbers, the first, and who joined
-        when.
+        """The facts that explain a partition, in order: its own facts before the number `end`, the facts with these numbers, the first
+        fact, and the facts that say which member joined when.
         """
         rows: list[Row] = []
         kinds = pa.array([Kind.MEMBER_JOINED.value, Kind.GROUP_DELETED.value], pa.string())
@@ -165,7 +165,7 @@ class FactReader:
         return rows
 
     def _backwards(self, end: int) -> Iterator[pa.Table]:
-        """The facts before a number: those of each file in order, the file with the newest ones first; no empty table."""
+        """The facts before a number, file by file: in each file in order, the file with the newest facts first. No table is empty."""
         for file in reversed(self._files):
             if file.first < min(end, file.end):
                 yield self._facts(file).slice(0, min(end, file.end) - file.first)
@@ -183,7 +183,7 @@ class FactReader:
         return facts
 
     def _read(self, path: str) -> pa.Table:
-        """The facts of a file by their numbers."""
+        """The facts of a file, ordered by their numbers."""
         if path not in self._kept:
             facts = self._disk.read_table(path, self._log.version)
             self._kept[path] = table_in_order(facts, self._what, self._log.version)
@@ -194,5 +194,5 @@ class FactReader:
 
 
 def _any(masks: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """True where one of them is; null counts as False."""
+    """True where one of the masks is; null counts as False."""
     return functools.reduce(pc.or_, [pc.fill_null(mask, False) for mask in masks])

@@ -13,7 +13,7 @@ from spark_partq.storage.store import Store, group_folder
 
 
 def history(store: Store, group: str) -> pa.Table:
-    """Every fact of the group, in order, also of one that was deleted.
+    """Every fact of the group, in order, also of a deleted group.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def history(store: Store, group: str) -> pa.Table:
 
 
 def acknowledgements(store: Store, group: str) -> pa.Table:
-    """The rows that are left in the ack table, with the times at which they were written."""
+    """The rows that are left in the ack table, with the times when they were written."""
     folder = open_group(store, group).acks_folder
     about = store, folder, f"the acknowledgements of group {group!r}", ackrows.COLUMNS, ackrows.MOST_ROWS
     table = RowTable(*about)

@@ -12,7 +12,7 @@ from spark_partq.storage.store import Store
 
 @dataclass(frozen=True)
 class GroupOverview:
-    """A group as a list of groups shows it; `expired` of its `members` have not been heard of for their session timeouts."""
+    """A group as a list of groups shows it. `expired`: how many `members` sent no heartbeat for their session timeouts."""
 
     group: str
     state: GroupCondition

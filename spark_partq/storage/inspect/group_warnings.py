@@ -1,4 +1,4 @@
-"""What somebody should do about a group, as its members and its last facts tell."""
+"""Warnings about a group for operators, from its members and its last facts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _about_members(state: GroupState) -> list[str]:
 
 
 def _about_sessions(group: str, state: GroupState, beats: Mapping[str, Heartbeat]) -> list[str]:
-    """Members that nobody has heard of for their session timeout."""
+    """Warnings about members that have sent no heartbeat for their session timeout."""
     silent = sorted((beat.silent_s, instance) for instance, beat in beats.items() if beat.expired)
     if not silent:
         return []
@@ -57,7 +57,7 @@ def _about_checkpoints(state: GroupState) -> list[str]:
 
 
 def _about_state(state: GroupState, facts: Sequence[Row]) -> list[str]:
-    """Partitions that came to or went from queries with keyed state, among the last facts."""
+    """Warnings about partitions that came to or went from queries with keyed state, among the last facts."""
     owners: dict[PartitionId, str] = {}
     moved: dict[str, list[Row]] = {name: [] for name, member in state.members.items() if member.stateful}
     for row in facts:
@@ -79,10 +79,10 @@ def _about_state(state: GroupState, facts: Sequence[Row]) -> list[str]:
 
 
 def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
-    """Handoffs whose time ran out, among the last facts."""
+    """Warnings about handoffs whose time ran out, among the last facts."""
     forced: dict[str, list[Row]] = {}
     ended: dict[str, int] = {}
-    began: dict[PartitionId, tuple[int, str]] = {}  # the number of the fact, the giver
+    began: dict[PartitionId, tuple[int, str]] = {}  # number of the fact, and the giver
     joined: dict[str, int] = {}
     for row in facts:
         partition_id = (row["queue_id"], row["partition"])
@@ -97,13 +97,13 @@ def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
             start, giver = began.pop(partition_id)
             taken = row["kind"] == Kind.GRANTED or (row["kind"] == Kind.UNASSIGNED and bool(row["forced"]))
             ended[row["queue_id"]] = ended.get(row["queue_id"], 0) + (taken or row["kind"] == Kind.RELEASED)
-            # A giver that is started again has nothing left to drain; that is no matter of time.
+            # A giver that is started again has nothing left to drain, so its time did not run out.
             if taken and joined.get(giver, -1) < start:
                 forced.setdefault(row["queue_id"], []).append(row)
     warnings = []
     for queue_id, rows in forced.items():
         queue = state.queues.get(queue_id)
-        if queue is None or not queue.max_handoff_time_ms:  # 0 asks for it
+        if queue is None or not queue.max_handoff_time_ms:  # 0 asks for forced handoffs
             continue
         twice = sum((row["delivered"] or 0) - (row["offset"] or 0) for row in rows)
         warnings.append(

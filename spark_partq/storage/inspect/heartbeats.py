@@ -1,7 +1,8 @@
-"""When a group last heard of its members, for people and for probes.
+"""When a group last got a heartbeat of each member, for people and for probes.
 
-Who decides about a member watches its heartbeats himself (`core.group.observer`). Who only looks cannot wait for that: the age of a
-heartbeat is measured by this machine's clock from the moment at which the member's machine wrote it. Nothing is decided by it.
+A process that decides about a member watches its heartbeats itself (`core.group.observer`). A command that only looks cannot wait
+for that. So the age of a heartbeat is measured by this machine's clock, from the moment at which the member's machine wrote it. No
+decision uses it.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.rows import Row
 
-# So many of the last facts are searched for what is recent.
+# How many of the last facts are searched for recent events.
 RECENT_FACTS = 1_000
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What is known of a member's last sign of life.
+    """What is known of a member's last heartbeat.
 
     Attributes
     ----------
     age_s : float or None
         Seconds since its last heartbeat; None if it has not sent one yet.
     silent_s : float
-        The same, or since it joined.
+        The same; if it has sent none yet, seconds since it joined.
     expired : bool
-        So long that its session is over: the next who decides about the group takes it out.
+        Silent for so long that its session is over: the next process that decides about the group takes the member out.
     """
 
     age_s: float | None
@@ -40,7 +41,7 @@ class Heartbeat:
 
 
 def heartbeats(group: Group, facts: Sequence[Row] | None = None) -> dict[str, Heartbeat]:
-    """The last sign of life of each member, by instance, as of the group's last refresh.
+    """The last heartbeat of each member, by instance, as of the group's last refresh.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def heartbeats(group: Group, facts: Sequence[Row] | None = None) -> dict[str, He
         at = heard.get(member.incarnation)
         since = joined.get(member.incarnation, now) if at is None else at
         found[member.instance] = _heartbeat(member, at is not None, max(0.0, (now - since).total_seconds()))
-    if expired(found) and is_copy(group):  # its heartbeats come when the replicator copies them
+    if expired(found) and is_copy(group):  # heartbeats of a copy come when the replicator copies them
         return {instance: replace(beat, expired=False) for instance, beat in found.items()}
     return found
 
@@ -74,7 +75,7 @@ def _heartbeat(member: Member, beaten: bool, silent_s: float) -> Heartbeat:
 
 
 def _joined(members_of: Sequence[str], facts: Sequence[Row]) -> dict[str, dt.datetime]:
-    """When processes joined; one of which the facts do not tell that did so before the first of them."""
+    """When processes joined. A process whose joining is not among the facts counts as joined at the first of them."""
     if not facts:
         return {}
     first: dt.datetime = facts[0]["at"]

@@ -1,4 +1,4 @@
-"""Whether a group gets on with its messages, for probes."""
+"""Whether a group makes progress with its messages, for probes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_partq.storage.inspect.describe_group import described, queues_of
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.store import Store
 
-# Shorter than what counts as watched at most, so that a silent member is found after its session timeout.
+# Shorter than the longest time that counts as watched, so that a silent member is found after its session timeout.
 _EVERY_S = 0.5
 
 
@@ -56,9 +56,9 @@ class Progress:
 
 
 def check_progress(store: Store, name: str, within_s: float) -> Progress:
-    """Watch a group until it acknowledges something, or has nothing to read; or cannot, or the time is over. Changes nothing.
+    """Watch a group until it acknowledges a message, has nothing to read, cannot make progress, or the time is over. Changes nothing.
 
-    A member counts as dead as it does for those who decide: when it was silent for its session timeout while it was watched here.
+    A member counts as dead by the same rule as for decisions: if it was silent for its session timeout while it was watched here.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class _Watch:
         return self._runtime.monotonic_s() - self._began_s
 
     def _verdict(self, within_s: float) -> Progress | None:
-        """None as long as it may still get on."""
+        """The result; None as long as the group may still make progress."""
         group = self._group
         due = self._observer.due(group.state, group.acks, int(self._runtime.monotonic_s() * 1000))
         state = condition(group.state, [event.instance for event in due if isinstance(event, Leave)])

@@ -1,4 +1,4 @@
-"""How far the replicas of a queue are (S7)."""
+"""How far behind the replicas of a queue are (S7)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ReplicaStatus:
 
 
 def status(store: Store, queue: str, options: Options | None = None) -> list[ReplicaStatus]:
-    """How far each replica of the queue is.
+    """How far behind each replica of the queue is.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def status(store: Store, queue: str, options: Options | None = None) -> list[Rep
 
 
 def in_sync(store: Store, queue: str, options: Options | None = None) -> bool:
-    """Whether every replica has all messages, and knows all that was decided about the queue (S7)."""
+    """Whether every replica has all messages, and all facts of the queue (S7)."""
     state = queue_state(store, queue)
     return all(
         s.reachable and not s.problem and s.total_lag == 0 and s.revision >= state.revision
@@ -124,7 +124,10 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
 
 
 def _unread(primary: Store, store: Store, state: QueueState) -> int:
-    """By the groups that are copied: who uses a group there, with another queue that was promoted, reads this one when it is promoted."""
+    """Messages that not every copied group has acknowledged.
+
+    A group that is used there, with another, promoted queue, does not count: it reads this queue once it is promoted.
+    """
     groups = [
         group
         for group in groups_of(store, state)

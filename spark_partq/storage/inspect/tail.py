@@ -33,21 +33,21 @@ class Tail:
     Parameters
     ----------
     key : dict
-        Columns of the key with their values as text: only messages that have these.
+        Columns of the key with their values as text: only messages with this key are shown.
 
     Raises
     ------
     InvalidArgumentError
-        If a column is none of the key's, or a value is none of its type.
+        If a column is not in the key, or a value does not have the column's type.
     """
 
     def __init__(self, queue: Queue, key: Mapping[str, str]) -> None:
         self._queue = queue
         self._wanted = {name: key_value(queue.state, name, text) for name, text in key.items()}
-        self._seen: dict[int, int] = {}  # of each partition the offset of the next message to show
+        self._seen: dict[int, int] = {}  # by partition, the offset of the next message to show
 
     def last(self, count: int) -> list[Message]:
-        """The newest messages, at most so many, by partition and offset."""
+        """The newest messages, at most `count`, ordered by partition and offset."""
         found: list[Message] = []
         self._queue.refresh()
         for table in self._queue.partitions:
@@ -57,16 +57,17 @@ class Tail:
         return sorted(newest, key=lambda m: (m.partition, m.offset))
 
     def more(self) -> Iterator[Message]:
-        """The messages that have come since, by partition and offset.
+        """The messages that have come since the last call, ordered by partition and offset.
 
         Raises
         ------
         PartqError
-            Of the first partition whose files could not be read, behind what the others have. The next call goes on where that stopped.
+            The error of the first partition whose files could not be read, after the messages of the other partitions. The next call
+            goes on where this one stopped.
         """
         self._queue.control.refresh()
         self._queue.refresh()
-        self._queue.control.refresh()  # it has every column that a file has
+        self._queue.control.refresh()  # the state has every column that a file has
         errors: list[PartqError] = []
         for number in sorted({*self._seen, *self._queue.state.partition_numbers}):
             try:
@@ -78,7 +79,7 @@ class Tail:
 
     def _more_of(self, number: int) -> Iterator[Message]:
         table = self._queue.table(number)
-        if number not in self._queue.state.partition_numbers:  # it has gone, maybe with messages that came before
+        if number not in self._queue.state.partition_numbers:  # it was removed, maybe with messages that came before
             table.refresh()
         first = max(self._seen.get(number, 0), table.first_offset)
         end = max(first, table.next_offset)
@@ -89,7 +90,7 @@ class Tail:
         self._seen[number] = end
 
     def _last_of(self, table: PartitionTable, count: int) -> list[Message]:
-        """From the last file backwards, until there are enough."""
+        """The last messages of a partition, read from its last file backwards until there are enough."""
         found: list[Message] = []
         end = table.next_offset
         while len(found) < count and end > table.first_offset:

@@ -1,8 +1,8 @@
-"""A whole store as a monitor looks at it, again and again.
+"""A whole store, as a monitor looks at it repeatedly.
 
-What was read is kept, so a look costs as much however old the queues are: three requests to list the store; one for each control table, one for
-each partition, and two for each group; and one or two for each commit since the last look. The first look reads each table as anybody
-does who opens it: its checkpoint, and what was committed after that. On a local disk a request is an operation on a file.
+What was read is kept, so the cost of a look does not grow with the age of the queues: three requests to list the store; one for each control
+table, one for each partition, and two for each group; and one or two for each commit since the last look. The first look reads each table like
+any process that opens it: its checkpoint, and the commits after that. On a local disk a request is an operation on a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ H = TypeVar("H", Group, Queue)
 
 @dataclass(frozen=True)
 class QueueSample:
-    """A queue at one look. `oldest_s` is the age of the first message that is stored, by partition; 0 where there is none."""
+    """A queue at one look. `oldest_s`: by partition, the age of the first stored message; 0 if there is none."""
 
     name: str
     status: str
@@ -49,11 +49,11 @@ class GroupSample:
     Attributes
     ----------
     oldest_s : dict
-        By queue and partition the age of the first message that the group has not acknowledged; 0 where there is none.
+        By queue and partition, the age of the first message that the group has not acknowledged; 0 if there is none.
     counts : FactCounts
-        Of the facts since the first look at the group.
+        Counters of the facts since the first look at the group.
     work : dict
-        By instance what a member has done since its process began; without those that do not tell.
+        By instance, what a member has done since its process began. Members that do not report it are left out.
     """
 
     description: GroupDescription
@@ -64,7 +64,7 @@ class GroupSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """One look. `failed` has what cannot be read: (``queue`` or ``group``, name), with the error."""
+    """One look. `failed` has the queues and groups that cannot be read: (``queue`` or ``group``, name), with the error."""
 
     queues: tuple[QueueSample, ...] = ()
     groups: tuple[GroupSample, ...] = ()
@@ -72,7 +72,7 @@ class Sample:
 
 
 class StoreWatch:
-    """Looks at the queues and groups of a store, and those that are made later. Changes nothing. Used by one thread at a time."""
+    """Looks at the queues and groups of a store, including those that are made later. Changes nothing. Used by one thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -86,13 +86,13 @@ class StoreWatch:
         Raises
         ------
         NotAStoreError, StoreUnavailableError
-            If it cannot even be listed.
+            If the store cannot even be listed.
         """
         self._store.check_exists()
         failed: dict[tuple[str, str], PartqError] = {}
         names = self._store.named("queues")
         attached = {group for queue in self._queues.values() for group in queue.state.groups}
-        # Groups before queues, so that no position is beyond an end that was read before it.
+        # Groups are read before queues, so that no position is beyond an end that was read earlier.
         groups = self._refreshed("group", self._groups, sorted({*self._store.named("groups"), *attached}), failed)
         queues = self._refreshed("queue", self._queues, names, failed)
         by_id = {queue.state.queue_id: queue for queue in queues.values()}
@@ -112,23 +112,26 @@ class StoreWatch:
         return Sample(tuple(queue_samples), tuple(group_samples), failed)
 
     def group(self, name: str) -> Group | None:
-        """A group that exists, as of the last look; None if that could not read it or saw no such group."""
+        """A group that exists, as of the last look; None if the look could not read it or found no such group."""
         found = self._groups.get(name)
         return found if found is not None and found.state.exists else None
 
     def queue(self, name: str) -> Queue | None:
-        """The same of a queue."""
+        """The same for a queue."""
         return self._queues.get(name)
 
     def queues_of(self, group: Group) -> dict[str, Queue]:
-        """The queues that a group reads and that are there, by id, as of the last look."""
+        """The queues that a group reads and that exist, by id, as of the last look."""
         by_id = {queue.state.queue_id: queue for queue in self._queues.values()}
         return {queue_id: by_id[queue_id] for queue_id in group.state.queues if queue_id in by_id}
 
     def _refreshed(
         self, kind: str, known: dict[str, H], names: list[str], failed: dict[tuple[str, str], PartqError]
     ) -> dict[str, H]:
-        """A refreshed handle of each; one that cannot be read any more is opened again, as it may have been deleted and created again."""
+        """A refreshed handle for each name.
+
+        A handle that cannot be read any more is opened again, as the thing may have been deleted and created again.
+        """
         for gone in known.keys() - set(names):
             del known[gone]
             if kind == "group":
@@ -170,7 +173,7 @@ class StoreWatch:
                 position = group.position((queue_id, number)) or 0
                 try:
                     oldest_s[queue.name, number] = self._age_s(queue.table(number), position)
-                except PartqError as error:  # the rest of the group is told nevertheless
+                except PartqError as error:  # the rest of the group is reported nevertheless
                     failed["queue", queue.name] = error
                     del read[queue_id]
         told = group.acks.work
@@ -182,14 +185,14 @@ class StoreWatch:
         Raises
         ------
         PartqError
-            If it cannot be read, or one of `unread`, the groups that cannot be, reads it, so that its depth is not known.
+            If the queue cannot be read; or if one of `unread`, the groups that cannot be read, reads it, so that its depth is not known.
         """
         state = queue.state
         hidden = sorted(unread.keys() & state.groups)
         if hidden:
             raise unread[hidden[0]]
         oldest_s = {table.partition: self._age_s(table, 0) for table in queue.partitions}
-        # One that attached just now is listed at the next look; until then it has read nothing.
+        # A group that attached just now is listed at the next look; until then it has read nothing.
         readers = [groups.get(name) or Group(self._store, name) for name in sorted(state.groups)]
         return QueueSample(
             queue.name, state.status, state.configured_partitions, state.operating_partitions, state.ingress,
@@ -197,13 +200,13 @@ class StoreWatch:
         )  # fmt: skip
 
     def _age_s(self, table: PartitionTable, position: int) -> float:
-        """How long the first message from this offset on has been there; 0 if there is none."""
+        """The age of the first message from this offset on; 0 if there is none."""
         at_us = enqueued_us(table, position)
         return 0.0 if at_us is None else max(0.0, self._store.now_ms() / 1e3 - at_us / 1e6)
 
 
 def unread_queues(failed: Iterable[tuple[str, str]]) -> set[str]:
-    """The names of queues among what a look could not read, or not all of."""
+    """The names of the queues that a look could not read, or not completely."""
     return {name for kind, name in failed if kind == "queue"}
 
 

@@ -48,7 +48,7 @@ def _rows(
     epochs: Mapping[QueuePartition, int] | None,
     claims: Mapping[QueuePartition, Claim],
 ) -> tuple[list[AckRow], list[QueuePartition]]:
-    """The rows to commit, and the partitions whose acknowledgement is refused, in the group's present state."""
+    """The rows to commit, and the partitions whose acknowledgement is refused, by the group's present state."""
     name, state, acks = group.name, group.state, group.acks
     ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
     rows: list[AckRow] = []
@@ -58,7 +58,7 @@ def _rows(
         partition_id = (ids.get(queue, ""), number)
         own = state.partitions.get(partition_id)
         if own is None and partition_id in state.removed:
-            refused.append(partition)  # the queue has it no longer
+            refused.append(partition)  # the queue no longer has it
             continue
         if own is None:
             raise InvalidArgumentError(
@@ -72,7 +72,7 @@ def _rows(
         elif claims:
             refused.append(
                 partition
-            )  # of a query of this driver that has lost it, or of a queue of that name that was deleted
+            )  # the claim is of a query of this driver that has lost it, or of a deleted queue of that name
             continue
         else:
             raise InvalidArgumentError(

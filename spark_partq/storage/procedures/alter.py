@@ -19,20 +19,20 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 
 
 def alter_queue(queue: Queue, settings: Mapping[str, Any], reset: Collection[str] = ()) -> QueueState:
-    """Change settings of a queue while it is in use; what is so already stays so.
+    """Change settings of a queue while it is in use. A setting that has the wanted value already stays as it is.
 
     One fact is the decision: producers, consumers and maintenance heed it once they have read it. Then the partitions' tables and the
-    groups are told of what they keep themselves. Who calls this again after an interruption finishes that, as does maintenance.
+    groups get the settings that they keep themselves. After an interruption, another call finishes this, and so does maintenance.
 
     Parameters
     ----------
     reset : collection of str
-        Settings that get their default.
+        Settings that get their default value.
 
     Raises
     ------
     InvalidArgumentError
-        With every wrong setting named; nothing is changed.
+        The error names every wrong setting; nothing is changed.
     QueueFencedError, ReplicaError
     """
     wanted = QueueSettings.changes(dict(settings), reset)
@@ -51,7 +51,7 @@ def alter_queue(queue: Queue, settings: Mapping[str, Any], reset: Collection[str
 
 
 def _provide_dead_letter_queue(queue: Queue, state: QueueState, wanted: Mapping[str, Any]) -> None:
-    """Let the queue have its dead-message queue, with all columns that it has itself by now, before the settings name it."""
+    """Make the dead-message queue of a queue, with all columns that the queue has by now, before the queue's settings name it."""
     new = state.settings.model_copy(update=dict(wanted)).check_together().check_columns(state.schema)
     check_dead_letter_queue(queue.name, state.schema, state.key, new)
     provide_dead_letter_queue(queue.store, queue.name, state.schema, state.key, new, state.added)
@@ -61,14 +61,14 @@ def _provide_dead_letter_queue(queue: Queue, state: QueueState, wanted: Mapping[
 
 
 def add_columns(queue: Queue, columns: str | Struct) -> QueueState:
-    """Let a queue have further columns, and its dead-message queue before it.
+    """Add columns to a queue, and before that to its dead-message queue.
 
-    What is so already stays so. It may be killed and called again.
+    Columns that exist already stay as they are. The call may be killed and repeated.
 
     Raises
     ------
     InvalidArgumentError, SchemaMismatchError
-        If one of them cannot be; nothing is changed.
+        If one of the columns cannot be added; nothing is changed.
     QueueFencedError, ReplicaError, QueueNotFoundError
         Likewise.
     """
@@ -88,17 +88,17 @@ def add_columns(queue: Queue, columns: str | Struct) -> QueueState:
 
 
 def follow_queue(queue: Queue, tables: Sequence[PartitionTable], as_of_ms: int = 0) -> None:
-    """Let tables of partitions have the queue's columns, and remember what was removed from them for as long as its grace asks for.
+    """Give tables of partitions the queue's columns, and let them remember removed files for as long as the queue's grace asks for.
 
     Parameters
     ----------
     as_of_ms : int
-        A former, longer grace counts if it was not over then, by the store's clock.
+        A moment by the store's clock. A former, longer grace still counts if it was not over at that moment.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError
-        If the queue is deleted meanwhile.
+        If the queue was deleted meanwhile.
     """
     grace_ms, payload = queue.state.grace_ms(as_of_ms), queue.state.schema
     with queue.explained():

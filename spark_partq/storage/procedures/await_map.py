@@ -1,4 +1,4 @@
-"""A producer waits: for the next partition map, or for a fence to be taken back. It says so, and not for ever (S5, S7)."""
+"""A producer waits for the next partition map, or for a fence to be taken back. It logs that it waits, and gives up after a time (S5, S7)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from spark_partq.storage.procedures.partition_map import open_generation
 from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.queue.handle import Queue, check_usable
 
-# A producer that waits asks again after such pauses, each twice as long as the one before.
+# A producer that waits asks again after pauses. Each is twice as long as the pause before, up to the longest.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
-# After so long it opens the map itself, as whoever does so may have died; then it warns; then it gives up.
+# After the first time it opens the map itself, as the process that was opening the map may have died. After the second it
+# warns. After the third it gives up.
 _HELP_AFTER_S, _WARN_AFTER_S, MAX_WAIT_S = 1.0, 5.0, 300.0
 
 _log = logging.getLogger("spark_partq")
 
 
 def await_map(queue: Queue, generation: int) -> None:
-    """Wait until a later map is in force; whoever opens it may have died, so after a while do it here.
+    """Wait until a later map is in force. The process that opens the map may have died, so after a while open it here.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
         If the queue cannot be written any more.
     ScalingInProgressError
-        If that takes too long.
+        If the wait takes too long.
     """
     patience = _Patience(queue)
     while True:
@@ -44,12 +45,13 @@ def await_map(queue: Queue, generation: int) -> None:
 
 
 def await_unfenced(queue: Queue, partitions: Collection[int]) -> None:
-    """Of partitions that were fenced: learn who has taken over, or take the fence back as the queue has.
+    """For partitions that were fenced: raise if a replica has taken over, or take the partitions' fences back, as the queue's control table has done.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
-        If the queue cannot be written any more; QueueFencedError also if partitions stay fenced though nobody has taken over.
+        If the queue cannot be written any more. QueueFencedError also if partitions stay fenced although no replica has taken
+        over.
     """
     patience = _Patience(queue)
     while True:
@@ -105,7 +107,7 @@ def _refresh(queue: Queue) -> None:
 
 
 def _what_is_under_way(queue: Queue) -> str:
-    """Which change of the count, since when, and who commands it."""
+    """Which change of the partition count is under way, since when, and who asked for it."""
     state = queue.state
     sealed = f"partitions of queue {queue.name!r} in {queue.store.uri} are sealed under generation {state.generation}"
     if state.scaling is None:

@@ -1,13 +1,13 @@
-"""A batch of a sink: what was made durable of it, and what the partitions record (Q5).
+"""A batch of a sink: what of it was made durable, and what the partitions record of it (Q5).
 
-Four rules let any number of processes write a batch at once, each dying wherever it does:
+Four rules let any number of processes write a batch at once, even if each dies at any point:
 
-- Manifests are read first and the tables' records after. So what a manifest says of the tables is there by then.
-- A manifest is put only if there is none of its number. Whoever finds another one goes on with that.
-- A sink's manifests go only once a later batch is in, which begins when this one is in as a whole. So the last one stays, and
-  who lists the manifests after having put one learns that others are further.
-- Under generations of the map that have ended nobody writes. So what the tables record under them, and with it the next manifest, is the
-  same to everybody.
+- Manifests are read first, and the tables' records after them. So the records contain what a manifest says of the tables.
+- A manifest is put only if none of its number exists. A process that finds another one goes on with that one.
+- A batch's manifests are removed only once a later batch is in, which begins only when this batch is in as a whole. So the last one stays,
+  and a process that puts a manifest and then lists them learns whether other processes are further.
+- No process writes under generations of the map that have ended. So what the tables record under them, and with it the next manifest, is
+  the same for every process.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Batch:
         self.record = record
         self._queue, self._tables = queue, tables
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
-        self.is_in = False  # as a whole, though it has no manifest any more
-        self.begun: Manifest | None = None  # the last that neither holds nor is void, if nothing of the batch is in
+        self.is_in = False  # the whole batch is in, and has no manifest any more
+        self.begun: Manifest | None = None  # the last that is not void but does not hold, if nothing is in
         self._next = 0  # the number of its next manifest
         self._earlier: list[ManifestName] = []  # of batches that are in
 
     def find(self) -> Manifest | None:
-        """The manifest with which to go on; None if there is none, then `is_in` says why.
+        """The manifest with which to go on. None if there is none: `is_in` tells whether the batch is in.
 
         Raises
         ------
         SinkAheadError
-            If the sink is further, or another query wrote this batch, or it had other messages.
+            If the sink is further, another query wrote this batch, or the batch had other messages.
         CorruptTableError, NewerStoreError
         """
         while True:
@@ -59,7 +59,7 @@ class Batch:
             try:
                 manifests = [self._manifests.read(name) for name in names]
             except FileMissing:
-                continue  # others have gone on
+                continue  # other processes have gone on
             for manifest in manifests:
                 self._check_is_the_same(manifest)
             if manifests:
@@ -67,12 +67,12 @@ class Batch:
             recorded = self.recorded()
             known = [m for m in manifests if not is_void(self._queue, m, names[m.name], recorded)]
             if len(known) < len(manifests) and self.recorded() != recorded:
-                continue  # its files were committed meanwhile, and may have been removed since
+                continue  # files were committed meanwhile, and may have been removed since
             found = last_that_holds(known, self._queue.state.generations, recorded)
             if found is not None or not recorded:
                 self.begun = known[-1] if known and found is None else None
                 return found
-            if names.keys() == self._names().keys():  # else it was begun after the manifests were listed
+            if names.keys() == self._names().keys():  # else the batch was begun after the first listing
                 break
         if names:
             raise CorruptTableError(
@@ -86,7 +86,7 @@ class Batch:
         return None
 
     def earlier(self) -> Manifest | None:
-        """That of the batch before, which is in as a whole; None if there is none any more, or never was.
+        """The manifest of the batch before, which is in as a whole. None if it does not exist any more, or never did.
 
         Raises
         ------
@@ -100,17 +100,17 @@ class Batch:
         before = BatchRecord(self.record.sink_id, self._earlier[-1].batch_id)
         manifests = [self._manifests.read(name) for name in self._earlier if name.batch_id == before.batch_id]
         tables = self._tables()
-        if last_batch(self._queue, tables, before.sink_id) > before.batch_id:  # it is that of a process that slept
+        if last_batch(self._queue, tables, before.sink_id) > before.batch_id:  # a process that slept has put it
             return None
         return last_that_holds(manifests, self._queue.state.generations, recorded_in(self._queue, tables, before))
 
     def put(self, batch: Manifest) -> tuple[Manifest, bool]:
-        """Make the batch durable, unless somebody else has; returns the manifest with which to go on, and whether it is this one.
+        """Make the batch durable, unless another process has. Returns the manifest with which to go on, and whether it is this one.
 
         Parameters
         ----------
         batch : Manifest
-            What it is; it gets its name, and the query's, here.
+            The batch. Its name, and the query's id, are set here.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Batch:
                 raise self._no_queue()
 
     def recorded(self) -> dict[int, set[int]]:
-        """By generation of the map, the partitions that hold a part of the batch.
+        """For each generation of the map, the partitions that hold a part of the batch.
 
         Raises
         ------
@@ -150,11 +150,11 @@ class Batch:
         return recorded_in(self._queue, tables, record)
 
     def was_forgotten(self, manifest: Manifest) -> bool:
-        """Whether a manifest that was found is gone by now. It goes once the batch is in as a whole, before any table forgets its part."""
+        """Whether a manifest that was found is gone by now. It is removed once the whole batch is in, before any table forgets its part."""
         return self._queue.store.files.info(self._manifests.path(manifest.name)) is None
 
     def check_files(self, files: Sequence[NewFile], generation: int) -> None:
-        """Make sure that files which somebody else has written, or this process long ago, are there to be committed.
+        """Make sure that files still exist to be committed, if another process has written them, or this process long ago.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class Batch:
         if queue.store.files.info(f"{table.folder}/{file.path}") is not None:
             return
         table.refresh()
-        if not table.has(self.record, generation):  # else it was committed, and read, meanwhile
+        if not table.has(self.record, generation):  # else its part was committed, and read, meanwhile
             raise CommitFailedError(
                 f"batch {self.record.batch_id} of sink {self.record.sink_id!r} was begun, and {table.folder}/{file.path} of "
                 f"{queue.store.uri}, which is not in the queue yet, is missing. Restore it from a backup, then start the query again",
@@ -180,7 +180,7 @@ class Batch:
             )
 
     def compare(self, clock: ComparedClock) -> None:
-        """Compare this machine's clock with the store's, by a file that is written now and deleted."""
+        """Compare this machine's clock with the store's clock: a file is written for this, and deleted."""
         runtime, files = self._queue.store.runtime, self._queue.store.files
         path, began_s = f"{self._manifests.folder}/.{runtime.new_uuid().hex}{TEMPORARY}", runtime.monotonic_s()
         try:
@@ -194,7 +194,7 @@ class Batch:
         record = self.record
         if manifest.query_id != record.query_id:
             raise self._ahead(record.batch_id, "another query")
-        # Spark repeats a micro-batch as its checkpoint has planned it. An older checkpoint plans other messages under the number.
+        # Spark repeats a micro-batch as its checkpoint has planned it. An older checkpoint plans other messages under the same number.
         if len({manifest.offsets_digest, record.offsets_digest} - {None}) > 1:
             raise self._ahead(record.batch_id, "other messages")
 
@@ -209,12 +209,12 @@ class Batch:
         return own
 
     def forget_earlier(self) -> None:
-        """Remove the manifests of earlier batches, once this one is in; maintenance does it for who may not."""
+        """Remove the manifests of earlier batches, once this one is in. If this process may not delete them, maintenance does."""
         with contextlib.suppress(StoreUnavailableError):
             self._manifests.delete(self._earlier)
 
     def _no_queue(self) -> CommitFailedError:
-        """The manifests are not there: mostly since the queue is being deleted, which has an error of its own."""
+        """The error if the folder of manifests is gone. The usual reason is that the queue is being deleted; then the refresh raises another error."""
         self._queue.control.refresh(sure=True)
         return CommitFailedError(
             f"the folder of manifests {self._manifests.folder} in {self._queue.store.uri} is gone, or is emptied by others; nothing of this "

@@ -19,17 +19,17 @@ _log = logging.getLogger("spark_partq")
 
 
 class BegunBatches:
-    """The manifests of a queue, as they are now. Made before the partitions' logs are read.
+    """The manifests of a queue, as they are now. They are read before the partitions' logs.
 
-    In this order: a manifest that is gone by now was gone because its batch is in, which the logs say later. And a file that is too young to
-    be deleted at `as_of_ms` has its manifest in time for another run to see it; one that is old enough had its own before.
+    This order matters. If a manifest is gone, its batch is in, and the logs, which are read later, say so. A file that is too young to be
+    deleted at `as_of_ms` gets its manifest in time for another run to see it; a file that is old enough has had its manifest before.
 
     Attributes
     ----------
     as_of_ms : int
-        The moment, by the store's clock, before the manifests were read.
+        A moment, by the store's clock, before the manifests were read.
     readable : bool
-        Whether all could be read. If not, nobody knows which files are still to be committed.
+        Whether all manifests could be read. If not, it is unknown which files are still to be committed.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -39,7 +39,7 @@ class BegunBatches:
             self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
         except FileMissing:
             queue.control.refresh(sure=True)
-            check_usable(queue.control)  # it is deleted meanwhile; else the folder is lost
+            check_usable(queue.control)  # raises if the queue was deleted; else the folder is lost
             self._manifests.make_folder()
             self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
         self._names: dict[ManifestName, FileInfo] = self._manifests.names(self.as_of_ms)
@@ -54,7 +54,7 @@ class BegunBatches:
                 _log.warning("no files of queue %s are deleted: %s", queue.name, error)
 
     def files_left(self, table: PartitionTable) -> set[str]:
-        """Of a table, as of its last refresh, the files that are still to be committed."""
+        """The files of a table that are still to be committed, as of its last refresh."""
         return self._left_in(table, None)
 
     def _left_in(self, table: PartitionTable, sink_id: str | None) -> set[str]:
@@ -68,9 +68,9 @@ class BegunBatches:
         }
 
     def leave_out_placed_again(self) -> None:
-        """Keep no files of a manifest of whose batch a later one holds, and has begun to be placed: so it will hold.
+        """Keep no files of a manifest if a later manifest of its batch holds and has begun to be placed: the later one will go on to hold.
 
-        Under the former map, which is sealed, nothing is committed any more.
+        Nothing is committed any more under the earlier manifest's map, which is sealed.
         """
         batches: dict[tuple[str, int], list[Manifest]] = {}
         for manifest in self._begun:
@@ -87,10 +87,12 @@ class BegunBatches:
                 self._begun = [manifest for manifest in self._begun if manifest not in over]
 
     def forget(self) -> None:
-        """Remove the manifests of batches before the last of their sink that is in, and then all that is left of sinks that are silent for long.
+        """Remove the manifests of batches before the last batch of their sink that is in.
 
-        The last manifest says which query wrote a batch, and what of it is to be finished. So it goes before any table forgets its part, and
-        not while a part is missing. A sink that keeps positions of a group is never forgotten, nor is the copy of what is stuck.
+        Then remove all that is left of sinks that were silent for long.
+
+        The last manifest says which query wrote a batch, and what of the batch is to be finished. So it is removed before any table forgets its
+        part, and not while a part is missing. A sink that keeps positions of a group is never forgotten, nor is the copy of stuck messages.
         """
         sinks, tables = {name.sink_id for name in self._names}, self._queue.partitions
         # The manifest of a later batch may be void. Then the manifest of the last batch that a table records still counts.
@@ -105,13 +107,13 @@ class BegunBatches:
         self._queue.store.map(lambda table: table.forget(over, now_ms), tables)
 
     def _now_ms(self, tables: Sequence[PartitionTable]) -> int:
-        """The time as far as the queue was written: a clock that is wrong makes no sink silent by itself."""
+        """The time, but not later than the queue's last write: so a clock that is wrong does not make a sink silent by itself."""
         return min(self.as_of_ms, max((last_written_ms(table.transactions) for table in tables), default=0))
 
     def _silent_sinks(self, tables: Sequence[PartitionTable]) -> set[str]:
-        """Those that neither manifests nor records show to have written of late, and of whose last batch nothing is missing.
+        """Sinks that have not written for long, by their manifests and records, and of whose last batch nothing is missing.
 
-        As of the last refresh of the tables. Who comes back finishes what is missing, and may have found the manifest already.
+        As of the last refresh of the tables. A sink that comes back finishes what is missing, and may have found the manifest already.
         """
         young = {n.sink_id for n, i in self._names.items() if self.as_of_ms - i.modified_ns // 1_000_000 <= KEPT_MS}
         known, now_ms = {name.sink_id for name in self._names}, self._now_ms(tables)

@@ -1,8 +1,9 @@
-"""What is left in the parent of a queue that became partitioned, moved into its partitions (S6).
+"""Messages that are stuck in the parent of a queue that became partitioned are copied into its partitions (S6).
 
-It is done like a sink does it, without Spark: each of the parent's files is a batch, whose number is the file's base offset. So a
-copy that was interrupted goes on, two at once do no harm, and the map may change meanwhile. It may not become that of an exclusive
-queue, though: then the parent's messages would be read where they are, too. In a queue that was promoted the tables tell what is missing.
+The copy works like a sink, without Spark: each of the parent's files is a batch, and the batch's number is the file's base offset. So a
+copy that was interrupted goes on, two copies at once do no harm, and the map may change meanwhile. But the queue may not become exclusive
+meanwhile: then its consumers would read the messages in the parent, too. In a queue that was promoted the tables tell which messages are
+missing.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from spark_partq.storage.queue.slices import Slice, slices
 
 
 def copy_stuck(queue: Queue) -> int:
-    """Copy what some group has not acknowledged of the parent, and return how many messages this call added.
+    """Copy those messages of the parent that some group has not acknowledged, and return how many messages this call added.
 
     Raises
     ------
     InvalidArgumentError
         If the queue is exclusive, or a dead-message queue.
     ScalingInProgressError
-        If it is about to become exclusive.
+        If the queue is about to become exclusive.
     QueueFencedError, ReplicaError
     """
     queue.control.refresh()
@@ -59,7 +60,8 @@ def copy_stuck(queue: Queue) -> int:
         parent = queue.table(PARENT)
         parent.refresh()
         index, producer = parent.index, Producer(queue)
-        # By then the copy may have ended elsewhere, and the queue been exclusive again: what came since is not stuck.
+        # Another process may have ended the copy by then, and the queue may have been exclusive again: messages that came since are not
+        # stuck.
         end = min(started.end_of_parent, parent.next_offset)
         for piece in slices(queue.state, PARENT, index, start, end):
             copied += _copy(queue, producer, piece)
@@ -69,7 +71,7 @@ def copy_stuck(queue: Queue) -> int:
 
 
 def _start(queue: Queue) -> QueueState:
-    """Decide from which offset on to copy, once for all who do it; `copying` of the state after that is None if nothing is stuck."""
+    """Decide from which offset on to copy; all processes that copy use this decision. `copying` of the returned state is None if nothing is stuck."""
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         unread_from = 0
@@ -83,12 +85,12 @@ def _start(queue: Queue) -> QueueState:
 
 def _copy(queue: Queue, producer: Producer, piece: Slice) -> int:
     producer.refresh()
-    # Offsets of the parent only grow, so do the numbers of the batches.
+    # The parent's offsets only grow, so the numbers of the batches do, too.
     record = BatchRecord(STUCK_SINK, piece.base_offset)
     try:
         added = producer.write(record, lambda: _write_files(queue, piece), lambda: 0, heed_ingress=False)
     except SinkAheadError:
-        added = 0  # a later file was begun, which is only done when this one is in
+        added = 0  # a later file was begun, which happens only once this one is in
     if not added and may_be_inherited(queue.state, piece):
         added = producer.write_missing(record, lambda: write_missing(queue, record))
     return added
@@ -97,13 +99,13 @@ def _copy(queue: Queue, producer: Producer, piece: Slice) -> int:
 def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:
     """Write the rows of a file into files of the partitions where the map in force puts them."""
 
-    # The number of a row, by which one without a key goes, is its offset in the parent
+    # The number of a row is its offset in the parent. It decides where a row without a key goes.
     rows = read_slice(queue.store, replace(piece, may_lack=queue.state.added), arrow_schema(queue.state.schema))
     return write_rows(queue, ((piece.base_offset + first, batch) for first, batch in rows))
 
 
 def close_parent(queue: Queue) -> bool:
-    """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more; was that so?"""
+    """If every group has acknowledged all that was left in the parent, record that nothing is stuck any more. Returns whether that was so."""
     measured = queue.state
     if not measured.stuck or measured.copying is not None or left_in_parent(queue, settled_groups(queue)):
         return False

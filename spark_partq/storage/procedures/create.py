@@ -36,24 +36,26 @@ def create_queue(
     exist_ok: bool = False,
     **settings: Any,
 ) -> QueueState:
-    """Make a queue; of several at once under one name exactly one wins, whatever they ask for.
+    """Make a queue. If several calls run at once under one name, exactly one wins, whatever they ask for.
 
     The first commit of the control table is the decision. The partition tables follow; until all exist the status is
-    ``ScalingUp``. Whoever comes second finishes that, in case the winner has died, and is told that the queue exists.
+    ``ScalingUp``. A call that comes second finishes the creation, in case the winner has died, and gets the error that
+    the queue exists.
 
     Parameters
     ----------
     key_hash : str
-        By which hash its keys are placed, for good (`core.payload.keys`).
+        The hash by which keys are placed; it cannot be changed later (`core.payload.keys`).
     exist_ok : bool
-        Return the queue that is there, if it has this schema, key, hash, partition count and these settings.
+        Return the existing queue, if it has this schema, key, hash, partition count and these settings.
 
     Raises
     ------
     InvalidArgumentError, NotAStoreError
         Before anything is written.
     QueueAlreadyExistsError, ReplicaError
-        If there is one of that name, with `exist_ok` another one than is wanted; or a replica of one.
+        If a queue of that name exists; with `exist_ok`, if it differs from what is wanted. Also if a replica of that
+        name exists.
     """
     check_name("queue", name)
     columns = arguments.names("key", key)
@@ -103,7 +105,7 @@ def create_queue(
 
 
 def check_dead_letter_queue(name: str, payload: Struct, key: Sequence[str], settings: QueueSettings) -> None:
-    """Refuse a dead-message queue that the queue cannot have, whatever there is, and an order that it has not.
+    """Refuse a dead-message queue that the queue cannot have, whichever queues exist, and an order of dead messages that the queue cannot keep.
 
     Raises
     ------
@@ -130,7 +132,7 @@ def provide_dead_letter_queue(
     settings: QueueSettings,
     added: Collection[str] = (),
 ) -> None:
-    """Make the dead-message queue of a queue, unless it is there.
+    """Make the dead-message queue of a queue, unless it exists.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ def provide_dead_letter_queue(
     SchemaMismatchError
         If there is a queue of that name with other columns.
     InvalidArgumentError
-        If it places messages by another key, and the order of each key is to be kept.
+        If that queue places messages by another key, and the order of each key is to be kept.
     """
     dead_letters = settings.dead_letter_queue
     if dead_letters is None:
@@ -177,12 +179,12 @@ def _create_partitions(control: QueueControl) -> QueueState:
 
 
 def make_tables(queue: Queue, partitions: Iterable[int], *, first: bool = False) -> None:
-    """Make the tables of these partitions, unless they are there.
+    """Make the tables of these partitions, unless they exist.
 
     Parameters
     ----------
     first : bool
-        The queue has none yet; what is there and is no whole table was left by one of that name that was deleted.
+        The queue has no tables yet. Remains that are no whole table were left by a deleted queue of that name.
     """
     grace_ms = queue.state.settings.vacuum_grace_ms
     queue.store.map(lambda number: queue.table(number).create(grace_ms, over_remains=first), list(partitions))

@@ -1,4 +1,4 @@
-"""The messages that a group is not to be given any more go into a dead-message queue, each once, whoever leaves it out."""
+"""Messages that a group is not given any more go into a dead-message queue: each once, whichever member leaves it out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeadMessages:
     Attributes
     ----------
     delivery_count : int or None
-        How often each was delivered; None if nobody counted.
+        How often each message was delivered; None if deliveries were not counted.
     """
 
     start: int
@@ -41,7 +41,7 @@ class DeadMessages:
 
 
 class DeadLetters:
-    """A group's way into one dead-message queue. Used by one thread."""
+    """Sends a group's messages into one dead-message queue. Used by one thread."""
 
     def __init__(self, store: Store, name: str, group: str) -> None:
         self._group = group
@@ -49,21 +49,21 @@ class DeadLetters:
         self._target = PositionsQueue(self._queue, dead_letters_sink(group))
 
     def send(self, queue: Queue, table: PartitionTable, epoch: int, messages: DeadMessages, since: int = 0) -> None:
-        """Append messages, unless they are in, whoever has sent them.
+        """Append messages, unless they are in already, whichever process has sent them.
 
         Parameters
         ----------
         since : int
-            `GroupState.reading_since`: a message that the group is given again may be dead again.
+            As `GroupState.reading_since`: a message that the group is given again may be dead again.
 
         Raises
         ------
         QueueNotFoundError, SchemaMismatchError, IngressDisabledError, CorruptTableError
-            Nothing was acknowledged then.
+            In this case nothing was acknowledged.
         """
         state = queue.state
         columns = with_origin(state.schema)
-        self._queue.control.refresh()  # it got a column before the queue did
+        self._queue.control.refresh()  # it gets a new column before the queue does
         check_same_columns(
             self._queue.state.schema,
             columns,
@@ -75,7 +75,8 @@ class DeadLetters:
         deliver_range(
             self._target,
             self._group,
-            # What was put aside under a former incarnation may lie beyond the position that a replica had of the group.
+            # Only the present incarnation counts: messages that were put aside under a former one may lie beyond the
+            # group's position in the replica.
             Source(
                 (state.queue_id, table.partition),
                 lineage(state.incarnation, (), table.partition),

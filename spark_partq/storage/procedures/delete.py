@@ -26,7 +26,7 @@ _log = logging.getLogger("spark_partq")
 
 
 def delete_queue(store: Store, name: str) -> None:
-    """Remove a queue and all its messages. An interrupted deletion is finished by deleting again.
+    """Remove a queue and all its messages. After an interruption, deleting again finishes the deletion.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def delete_queue(store: Store, name: str) -> None:
     """
     try:
         open_control(store, check_name("queue", name)).decide(decide.delete)
-    except QueueNotReadyError:  # only a part of the control table is left, which may have said that writes are forced
+    except QueueNotReadyError:  # only a part of the control table is left; its settings may have forced writes
         store.force_writes()
     folder = queue_folder(name)
     for part in ("replica", "manifests", "partitions", "control"):
@@ -43,7 +43,7 @@ def delete_queue(store: Store, name: str) -> None:
 
 
 def _remove_tree(store: Store, folder: str) -> None:
-    """The log last, and what it begins with last of all: as long as anything is left, the table is still seen to be there."""
+    """Delete a table, its log last, and the log's beginning last of all: so the table is found as long as anything of it is left."""
     files, log = store.files, LogFolder(store, folder)
     for name in files.list_folders(folder):
         if name != "_delta_log":
@@ -56,22 +56,23 @@ def _remove_tree(store: Store, folder: str) -> None:
 
 
 def delete_group(store: Store, name: str, report: Report = lambda _: None) -> None:
-    """Forget a group and its positions, so that retention no longer waits for it; its history stays.
+    """Forget a group and its positions, so that retention no longer waits for the group. Its history stays.
 
-    A member that has died is waited for until its session is over. An interrupted deletion is finished by deleting again. If the group's
-    acknowledgements, by which members show that they are alive, cannot be read, all count as dead, and who is alive stops with an error.
+    If a member has died, this waits until the member's session is over. After an interruption, deleting again finishes the deletion. Members
+    show by the group's acknowledgements that they are alive. If these cannot be read, all members count as dead, and a member that is alive
+    stops with an error.
 
     Raises
     ------
     NotAStoreError, GroupNotFoundError
     GroupActiveError, ReplicaError, NewerStoreError
-        If a member is alive, it reads a replica, or only a newer program may write it; nothing was changed.
+        If a member is alive, the group reads a replica, or only a newer program may write the group; nothing was changed.
     """
     store.check_exists()
     is_attached = bool(_attached(store, check_name("group", name)))
     try:
         Group(store, name).exists()
-    except CorruptTableError:  # nobody can read its history, so nobody is told
+    except CorruptTableError:  # its history cannot be read, so no fact is written
         _remove_tree(store, group_folder(name))
         deletions = sys.maxsize
     else:
@@ -81,16 +82,16 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
             await_inactive(store, group, report=report)
             group.decide(lambda: [Delete()], user_and_host())
         elif not _acks_before(store, name, group.state.deletions):
-            open_group(store, name)  # says that there is none
+            open_group(store, name)  # raises that there is none
         deletions = group.state.deletions
-    for control in _attached(store, name):  # also those to which a query has attached it meanwhile
+    for control in _attached(store, name):  # also queues to which a query has attached it meanwhile
         control.decide(lambda state: decide.detach_group(state, name, deletions))
     for folder in _acks_before(store, name, deletions):
         _remove_tree(store, folder)
 
 
 def _acks_before(store: Store, name: str, deletions: int) -> list[str]:
-    """The folders of acknowledgements of the group before it was deleted so often: what came after that is not this deletion's to remove."""
+    """The folders of the group's acknowledgements from before its deletion of that number. This deletion must not remove later ones."""
     return [
         f"{group_folder(name)}/{folder}"
         for folder in store.names(group_folder(name))
@@ -99,7 +100,7 @@ def _acks_before(store: Store, name: str, deletions: int) -> list[str]:
 
 
 def _remove_damaged_acks(store: Store, name: str) -> None:
-    """Acknowledgements that nobody can read are deleted with the group, and must not keep anybody from that."""
+    """Delete the group's acknowledgements if they cannot be read: they must not prevent the deletion of the group."""
     group = Group(store, name)
     try:
         group.refresh_if_there()
@@ -109,7 +110,7 @@ def _remove_damaged_acks(store: Store, name: str) -> None:
 
 
 def _attached(store: Store, group: str) -> list[QueueControl]:
-    """The queues that the group is attached to. What is damaged, half there, or of a newer program is left out."""
+    """The queues that the group is attached to. Queues that are damaged, incomplete, or of a newer program are left out."""
     found = []
     for name in list_queues(store):
         try:

@@ -1,7 +1,7 @@
-"""Delete the messages of one key, as a person whose data they are may ask for.
+"""Delete the messages of one key, for example because the person whose data they are asks for it.
 
-Their files are written again without them, and the others keep their offsets. What readers have begun they read to its end, as the old files
-stay for `vacuum_grace_ms`; then maintenance deletes them, and with them the last trace.
+The files of these messages are written again without them, and the other messages keep their offsets. Readers read to its end what they have
+begun, as the old files stay for `vacuum_grace_ms`. Then maintenance deletes the old files, and with them the last trace.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from spark_partq.storage.queue.slices import Slice, whole_files
 
 Wanted = Mapping[str, Any]
 
-# Messages that somebody copies meanwhile, from queue to queue or partition to partition, are found by another pass. Who goes on writing
-# the key keeps nobody here for longer than these.
+# Another pass finds messages that are copied meanwhile, from queue to queue or from partition to partition. A producer that goes on writing
+# the key does not keep this call busy for more than this number of passes.
 _PASSES = 5
 
 
 def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
-    """Delete all messages of a key that are in the queue, or have died in it and are in its dead-message queue; return how many.
+    """Delete all messages of a key from the queue, and those from its dead-message queue that came from this queue; return how many.
 
-    First the batches are finished that sinks have begun: their files would come in later. It may be killed and called again.
+    First, batches that sinks have begun are finished, as otherwise their files would come in later. The call may be killed and repeated.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     Raises
     ------
     InvalidArgumentError
-        If these are not the key's columns, or a value is none of its column's type; nothing is changed.
+        If these are not the key's columns, or a value does not have its column's type; nothing is changed.
     QueueFencedError, ReplicaError, QueueNotFoundError, ClockSkewError, CommitFailedError, CorruptTableError
-        The last one also if the manifest of a batch that was begun is damaged.
+        CorruptTableError also if the manifest of a batch that was begun is damaged.
     """
     queue.control.refresh()
     check_usable(queue.control)
@@ -61,11 +61,11 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     searches = [_Search(queue, wanted)]
     dead_letters = queue.state.settings.dead_letter_queue
     if dead_letters is not None:
-        with suppress(QueueNotFoundError):  # then it has none of them
+        with suppress(QueueNotFoundError):  # then there are no dead messages
             dead = open_queue(queue.store, dead_letters)
             check_primary(dead, opening=True)
             searches.append(_Search(dead, {**wanted, "origin_queue": queue.name}))
-    # By the time that it notes of a file maintenance deletes the former one.
+    # The rewrite records a time, by this machine's clock, for the former file; by that time maintenance deletes it.
     checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     for _ in range(_PASSES):
         if not sum([search.go_on() for search in searches]):
@@ -78,11 +78,11 @@ class _Search:
 
     def __init__(self, queue: Queue, wanted: Wanted) -> None:
         self._queue, self._wanted = queue, wanted
-        self._ends: dict[int, int] = {}  # of each partition
+        self._ends: dict[int, int] = {}  # by partition
         self._deleted = 0
 
     def go_on(self) -> int:
-        """Search what has come since the last time; how many messages were deleted."""
+        """Search the messages that have come since the last call, and delete those of the key. Returns how many were deleted."""
         self._queue.control.refresh()
         finish_begun(self._queue)
         found = 0
@@ -94,25 +94,25 @@ class _Search:
         return found
 
     def end(self) -> int:
-        """Record how many were deleted in all, and return it."""
+        """Record how many messages were deleted in all, and return that number."""
         self._queue.control.decide(lambda state: deletion.note_deletion(state, self._deleted))
         return self._deleted
 
 
 def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted) -> tuple[int, int]:
-    """Delete from a partition; how many, and up to which offset it was searched."""
+    """Delete from a partition. Returns how many messages, and up to which offset the partition was searched."""
     deleted = 0
     while True:
         with queue.explained():
             table.refresh()
-            queue.control.refresh()  # it has every column that a file has
+            queue.control.refresh()  # the state has every column that a file has
             end = table.next_offset
             for part in whole_files(queue.state, table.partition, table.index, max(start, table.first_offset), end):
                 count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
                 if count:
                     _allow_deletion(queue)
                     if not _rewrite(queue, table, part, wanted):
-                        break  # somebody else has, or it is removed: what is there now is searched
+                        break  # another process has, or the file is removed: search again
                     deleted += count
                 start = part.base_offset
             else:
@@ -120,20 +120,20 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
 
 
 def _allow_deletion(queue: Queue) -> None:
-    """Nothing is decided of a queue that was deleted meanwhile, or whose replica is taking over; then nothing may be deleted either."""
+    """Decide that the queue may have deletions. If it was deleted meanwhile, or its replica takes over, nothing is decided, and this raises."""
     queue.control.decide(deletion.allow_deletion)
     check_usable(queue.control)
     check_primary(queue)
 
 
 def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
-    """Write a file again without the messages that match; False if it is not there any more."""
+    """Write a file again without the messages that match. Returns False if the partition no longer has the file."""
     for _ in range(MAX_REWRITES + 1):
-        part = replace(part, may_lack=queue.state.added)  # a column may have come since it was searched
+        part = replace(part, may_lack=queue.state.added)  # a column may have been added since the search
         try:
             return rewrite(queue, table, [part], _left(queue, part, wanted))
         except FilesTooOld:
-            queue.control.refresh()  # the grace may be another one by now
+            queue.control.refresh()  # the grace may have changed
         except Fenced:
             queue.control.refresh()
             check_primary(queue)
@@ -158,7 +158,7 @@ def _left(queue: Queue, part: Slice, wanted: Wanted) -> Rows:
 def _matched(
     queue: Queue, part: Slice, wanted: Wanted, *, keys_only: bool = False
 ) -> Iterator[tuple[int, pa.RecordBatch, Ints, Any]]:
-    """The number of a first row, rows from there on, their times, and which of them match."""
+    """Batches of a file's rows: the number of the first row, the rows, their times, and which of them match."""
     fields = [f for f in queue.state.schema["fields"] if f["name"] in wanted or not keys_only]
     schema = arrow_schema({"type": "struct", "fields": fields})
     types = {f["name"]: f["type"] for f in fields}
@@ -169,7 +169,7 @@ def _matched(
 
 
 def _plain(value: Any) -> Any:
-    """The same with one zero: -0.0 and 0.0 are one key."""
+    """The value with a single zero: -0.0 and 0.0 are one key."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -182,7 +182,7 @@ def _match(name: str, type_: Any, value: object) -> Callable[[pa.RecordBatch], A
         values = batch.column(name)
         if value is None:
             return values.is_null().to_numpy(zero_copy_only=False)
-        if pa.types.is_nested(values.type) or value != value:  # Arrow compares none of these, and no NaN equals another
+        if pa.types.is_nested(values.type) or value != value:  # Arrow cannot compare these, and no NaN equals another
             (exact,) = exact_values(pa.array([value], values.type), type_)
             found = exact_values(values, type_)
             return np.fromiter((repr(_plain(one)) == repr(_plain(exact)) for one in found), np.bool_, len(found))

@@ -1,7 +1,8 @@
 """A micro-batch's rows go into a table together with its positions, in one compare-and-set: each message's rows exactly once.
 
-It does not matter who delivers: a consumer that was killed and comes back, one that lost a partition and does not know it yet, its
-successor. Whoever commits first moves the positions, and every other one then leaves out what they cover.
+It does not matter which consumer delivers: one that was killed and comes back, one that lost a partition and does not know it yet, or
+its successor. The consumer that commits first moves the positions. Every other one then leaves out the messages that the positions
+cover.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Target(Protocol[G]):
     Attributes
     ----------
     what : str
-        What the table is, for messages.
+        What the table is, for error texts.
     """
 
     what: str
@@ -40,7 +41,7 @@ class Target(Protocol[G]):
         ...
 
     def are_fit(self, files: Sequence[G]) -> bool:
-        """Whether files that were written a while ago may still be committed; if not, they are written again."""
+        """Whether files that were written a while ago may still be committed. If not, they are written again."""
         ...
 
     def commit(self, files: Sequence[G], transactions: Mapping[str, int]) -> None:
@@ -48,7 +49,7 @@ class Target(Protocol[G]):
         ...
 
     def discard(self, files: Sequence[G]) -> None:
-        """Delete files that nobody has tried to commit."""
+        """Delete files that no process has tried to commit."""
         ...
 
 
@@ -59,7 +60,7 @@ class Written(Generic[F]):
     Attributes
     ----------
     ends : dict
-        Of each partition that has rows in them, the offset after the last message that has.
+        For each partition that has rows in the files, the offset after the last message that has rows.
     """
 
     files: Sequence[F]
@@ -79,24 +80,25 @@ def deliver_once(
     next_offsets: Callable[[Collection[PartitionId]], Mapping[PartitionId, int]] | None = None,
     since: Mapping[PartitionId, int] | None = None,
 ) -> bool:
-    """Add the rows of a micro-batch that the table lacks, and move its positions; whether there were any.
+    """Add the rows of a micro-batch that the table lacks, and move its positions. Returns whether any were added.
 
-    A position moves as far as there are rows, not to the end of what was planned: a replay leaves out what the query has lost since, and
-    that comes to the next owner.
+    A position moves as far as there are rows, not to the end of the planned range: a replay leaves out partitions that the query has
+    lost since, and their messages come to the next owner.
 
     Parameters
     ----------
     group, name : str
-        Whose positions they are (`position_app`).
+        The owner of the positions (`position_app`).
     batch : dict
-        What was planned for the micro-batch.
+        The messages that were planned for the micro-batch.
     write : function
-        Writes files of the rows at or above an offset in each of the partitions given. Called again if another consumer was faster
-        with some of them, as the files hold too much then, or if they are not fit any more.
+        Writes files of the rows at or above an offset in each of the given partitions. Called again if another consumer has committed
+        some of the rows first, as the files then hold too much, or if the files are not fit any more.
     next_offsets : function, optional
-        Reads where partitions of the queue end. It is called, before anything is written, if the table has more than the micro-batch.
+        Reads where partitions of the queue end. It is called, before anything is written, if the table's positions lie beyond the
+        micro-batch.
     since : dict, optional
-        Of partitions whose messages are to be added again, should the group read them again: `GroupState.reading_since`.
+        For partitions whose messages are added again if the group reads them again: `GroupState.reading_since`.
 
     Raises
     ------
@@ -113,8 +115,8 @@ def deliver_once(
         for place, position in batch.items()
     }
     written: Written[F] = _NOTHING
-    written_from: dict[PartitionId, int] | None = None  # where the files begin
-    tried = False  # to commit them: from then on another process may have read that they are in
+    written_from: dict[PartitionId, int] | None = None  # where the files begin, by partition
+    tried = False  # to commit the files: after that another process may have read that they are in
 
     def refreshed() -> Recorded:
         target.refresh()
@@ -139,7 +141,7 @@ def deliver_once(
             written, written_from, tried = _NOTHING, left, False
             if left:
                 written = write(left)
-                recorded = refreshed()  # that may have taken long
+                recorded = refreshed()  # the write may have taken long
         if written.ends:
             tried = True
             target.commit(written.files, moved(recorded))
@@ -177,6 +179,6 @@ def _check_not_ahead(
 
 
 def _known(target: Target[F], apps: Mapping[str, str]) -> dict[str, int]:
-    """By incarnation what the table has recorded."""
+    """For each incarnation, the position that the table has recorded."""
     found = {incarnation: target.recorded(app) for incarnation, app in apps.items()}
     return {incarnation: offset for incarnation, offset in found.items() if offset is not None}

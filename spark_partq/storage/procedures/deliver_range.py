@@ -1,4 +1,4 @@
-"""Messages of one partition of a queue go into another queue, each once, whoever moves them."""
+"""Messages of one partition of a queue go into another queue: each once, whichever process moves them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Source:
     Attributes
     ----------
     lineage : tuple of (str, int)
-        As `Position` has it: the incarnations of the queue whose positions count.
+        As in `Position`: the incarnations of the queue whose positions count.
     since : int
-        As `deliver_once` has it.
+        As in `deliver_once`.
     """
 
     place: PartitionId
@@ -40,14 +40,15 @@ def deliver_range(
     files: Callable[[int], Sequence[NewFile]],
     count: Callable[[int], int],
 ) -> bool:
-    """Append what becomes of a range of messages, as far as the target lacks it; whether it lacked any.
+    """Append the results of a range of messages, as far as the target lacks them. Returns whether the target lacked any.
 
     Parameters
     ----------
     reader : str
-        Whose positions they are.
+        The owner of the positions.
     files, count : function
-        Of the messages from an offset on to the end of the range: writes files of what becomes of them; counts it.
+        For the messages from an offset to the end of the range: `files` writes files of their results, `count` counts the
+        results.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def deliver_range(
 
 
 def delivered_to(positions: Mapping[str, int], reader: str, queue: QueueState, partition: int) -> int:
-    """Up to which offset a target with these positions has what `deliver_range` moves of a partition; 0 if it has nothing."""
+    """The offset up to which a target with these positions has the messages of a partition that `deliver_range` moves; 0 if it has none."""
     incarnations = lineage(queue.incarnation, queue.former, partition)
     apps = {name: position_app(reader, None, name, partition) for name, _ in incarnations}
     return recorded_to(incarnations, {name: positions.get(app, 0) for name, app in apps.items()})

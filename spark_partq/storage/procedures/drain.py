@@ -1,4 +1,4 @@
-"""Partitions are drained before they go (S2, S4)."""
+"""Partitions are drained before they are removed (S2, S4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHERS = ScaleProgress("others who decide about the queue", 1)
 
 
 def decide_drained(queue: Queue, replica_options: Options | None = None) -> ScaleProgress | None:
-    """Mode ``drain``: wait until everything is acknowledged, then decide that the count may change."""
+    """Mode ``drain``: once everything is acknowledged, decide that the count may change. Until then, return what it waits for."""
     measured = queue.state
     left = undrained(queue, list(measured.partition_numbers))
     if left is None:
@@ -37,12 +37,12 @@ def update_replicas(queue: Queue, options: Options | None = None) -> list[Replic
     Parameters
     ----------
     options : dict, optional
-        Storage options of the replicas' stores; those of the queue's own if both are on object stores.
+        Storage options of the replicas' stores. Without them, those of the queue's store are used if both are object stores.
 
     Raises
     ------
     ReplicaError
-        If one cannot be reached, or is not there any more.
+        If a replica cannot be reached, or does not exist any more.
     """
     for location in queue.state.replicas:
         Replicator(queue.store, queue.name, location, options).sync()
@@ -50,9 +50,11 @@ def update_replicas(queue: Queue, options: Options | None = None) -> list[Replic
 
 
 def remove_drained(queue: Queue) -> ScaleProgress | None:
-    """Remove the partitions that a scaling left to be drained, once every group has settled all of them and `min_retention_ms` keeps none (S2); None if none is left.
+    """Remove the partitions that a change of the count left to be drained, once every group has settled all of them and `min_retention_ms` keeps
+    none (S2).
 
-    Nothing is written to them any more: they are sealed, and the map in force does not name them.
+    Returns what this waits for; None if no such partition is left. Nothing is written to them any more: they are sealed, and the map in force
+    does not name them.
     """
     queue.control.refresh()
     measured, removing = queue.state, queue.state.removing
@@ -71,7 +73,10 @@ def remove_drained(queue: Queue) -> ScaleProgress | None:
 
 
 def _kept(queue: Queue, drained: Sequence[int]) -> ScaleProgress | None:
-    """Of these partitions, as of their last refresh, what is too young to go; nothing in mode ``drain``, which keeps ingress disabled."""
+    """The messages of these partitions that are too young to be removed, as of the last refresh.
+
+    None in mode ``drain``, which keeps ingress disabled.
+    """
     settings, scaling, left = queue.state.settings, queue.state.scaling, 0
     if not settings.min_retention_ms or (scaling is not None and scaling.mode == "drain"):
         return None

@@ -1,4 +1,7 @@
-"""Place what sinks have made durable and had not placed when they died, for who must see all messages that a queue will ever get of them."""
+"""Place batches that sinks had made durable but not placed when they died.
+
+So a caller sees all messages that the queue will ever get of these batches.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from spark_partq.storage.queue.manifests import Manifests
 
 
 def finish_begun(queue: Queue) -> None:
-    """Finish the last batch of each sink, as the sink does when it starts again; those before are in.
+    """Finish the last batch of each sink, as the sink does when it starts again. The batches before it are in.
 
-    A batch whose manifest is void, or does not hold, is left to its sink, which writes it again from its source. Only a sink that keeps
-    positions has no other source than the files: its batch is placed from them.
+    If a batch's manifest is void, or does not hold, the batch is left to its sink, which writes it again from its source. Only a sink that
+    keeps positions has no other source than the files: its batch is placed from the files.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
     ScalingInProgressError, CommitFailedError, ClockSkewError, CorruptTableError, NewerStoreError
-        As `Producer.write`. Batches of other sinks may be finished.
+        As `Producer.write`. Batches of other sinks may be finished already.
     """
     producer = Producer(queue)
     producer.refresh()

@@ -1,4 +1,4 @@
-"""Waiting until nobody consumes in a group, for what cannot be done beside consumers."""
+"""Waiting until no query consumes in a group, for operations that cannot run beside consumers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _CHECK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class SessionWait:
-    """What is waited for before something is begun that cannot be done beside consumers.
+    """What an operation waits for that cannot run beside consumers.
 
     Attributes
     ----------
     group : str
         Its name.
     instances : tuple of str
-        The members whose sessions must end, by name. Nobody knows yet whether they have died.
+        The members whose sessions must end, by name. It is not known yet whether they have died.
     most_s : float
-        How long that takes at most, in seconds.
+        How long the wait takes at most, in seconds.
     """
 
     group: str
@@ -40,21 +40,22 @@ Report = Callable[[SessionWait], None]
 
 
 def await_inactive(store: Store, group: Group, *, decides: bool = True, report: Report = lambda _: None) -> None:
-    """Let the sessions of members end that do not beat any more; not those of others.
+    """Wait until the sessions of members that send no more heartbeats have ended. A member that still sends heartbeats is an error.
 
     Parameters
     ----------
     decides : bool
-        Take them out of the group. Else nothing is changed, and they may still be its members.
+        Take the members whose sessions have ended out of the group. Otherwise nothing is changed, and they may still be its
+        members.
     report : function
-        Called once before it waits, if it has to.
+        Called once before this waits, if it has to wait.
 
     Raises
     ------
     GroupActiveError
         If a member is alive.
     ReplicaError
-        If the group is a copy with members, which nobody takes out here.
+        If the group is a copy and has members: they cannot be taken out in this store.
     """
     if not group.exists():
         return
@@ -82,7 +83,7 @@ def await_inactive(store: Store, group: Group, *, decides: bool = True, report: 
 
 
 def _take_out(rebalancer: Rebalancer) -> None:
-    """Decide what is due; what an assignor cannot decide waits while sessions may end, as a group without members needs none."""
+    """Decide what is due. If the assignor fails, that waits as long as sessions may still end, as a group without members needs no assignor."""
     try:
         for _ in rebalancer.step():
             pass

@@ -13,12 +13,12 @@ from spark_partq.storage.queue.handle import Queue
 
 
 def set_ingress(queue: Queue, enabled: bool) -> QueueState:
-    """Disable or enable ingress; what is so already stays so.
+    """Disable or enable ingress. Nothing changes if ingress is in that state already.
 
     Raises
     ------
     InvalidArgumentError, ScalingInProgressError
-        If the queue is being drained, which disables ingress and enables it again itself.
+        If the queue is being drained: draining itself disables ingress and enables it again.
     QueueFencedError, ReplicaError
     """
 

@@ -1,4 +1,4 @@
-"""Replicas are kept: pass after pass, until somebody stops it (S7)."""
+"""Keeping replicas up to date: pass after pass, until the loop is stopped (S7)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ def keep_replicas(
     report: Callable[[Replicator, SyncReport], None],
     complain: Callable[[PartqError], None] | None = None,
 ) -> None:
-    """Pass after pass, until `wait` returns True.
+    """Run pass after pass, until `wait` returns True.
 
     Parameters
     ----------
     wait : function
-        Waits so many seconds; True, at once, if it is to stop.
+        Waits this many seconds. Returns True, at once, if the loop shall stop.
     complain : function
-        Called with an error of one of them, once as long as it stays the same; the loop goes on. Without it the error is raised.
+        Called with an error of a replicator, once for as long as the error stays the same; the loop goes on. Without it the
+        error is raised.
     """
     last_reported: dict[int, str] = {}
     while True:

@@ -1,4 +1,4 @@
-"""Removing what nobody needs any more (Q8): metadata first, files after a grace period."""
+"""Removing messages and files that are no longer needed (Q8): metadata first, files after a grace period."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def maintain(queue: Queue) -> MaintenanceReport:
     """Remove whole files of messages that every group has acknowledged and `min_retention_ms` does not keep, that have outlived
     `retention_ms`, or that exceed `max_bytes`.
 
-    A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts. Then the queue's
-    control table says what is removed, and only then messages are: a group that attached before counts, one that attaches
-    later starts behind what is removed. With no group, only `retention_ms` and `max_bytes` remove. Files are deleted once no log has
-    named them for `vacuum_grace_ms`; a batch under way has its manifest sooner than that or writes its files again, and what a manifest
-    names and its partition does not hold yet is kept.
+    A group's acknowledgements are first fixed as floors in its control table; no later owner starts below a floor. Then the queue's
+    control table says which messages are removed, and only then they are removed. So a group that attached before counts, and a group
+    that attaches later starts behind the removed messages. With no group, only `retention_ms` and `max_bytes` remove messages. Files
+    are deleted once no log has named them for `vacuum_grace_ms`. A batch that is being written gets its manifest sooner than that, or
+    its files are written again. Files that a manifest names and that their partition does not hold yet are kept.
 
-    Partitions that a change of the count left to be drained are removed if they are (S2). Small files of messages that stay are put
-    together, as `segment_ms` says. Ages are by the store's clock.
+    Partitions that a change of the count left to be drained are removed once they are drained (S2). Small files of messages that stay
+    are merged, as `segment_ms` says. Ages are by the store's clock.
 
     Raises
     ------
     ClockSkewError
-        If this machine's clock, by which what is removed is dated, is not about the store's; nothing was changed.
+        If this machine's clock, which dates the removals, differs too much from the store's clock; nothing was changed.
     """
     check_primary(queue, opening=True)
     now_ms = checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
@@ -86,7 +86,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
     begun = BegunBatches(queue)
     tables = [*queue.partitions, *_removed(queue)]
     follow_queue(queue, tables, begun.as_of_ms)
-    readers: list[Group] = []  # of the last time that it was measured
+    readers: list[Group] = []  # as of the last measurement
 
     def measure(state: QueueState) -> dict[int, int]:
         readers[:] = settled_groups(queue)
@@ -101,7 +101,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
         messages = table.remove(lambda index: int(np.searchsorted(index.end, ends[table.partition], side="right")))
         try:
             table.checkpoint()
-        except CommitFailedError as error:  # it may have too many files, of which segments make fewer
+        except CommitFailedError as error:  # the table may have too many files; segments reduce them
             _log.warning(
                 "no checkpoint of partition %d of queue %s was written: %s", table.partition, queue.name, error
             )
@@ -129,7 +129,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
 def _removable(
     queue: Queue, state: QueueState, tables: Sequence[PartitionTable], readers: Sequence[Group], now_ms: int
 ) -> dict[int, int]:
-    """Of each table the end of the files that every group has acknowledged, or that are too old; the groups' floors are raised."""
+    """For each table, the end of the files to remove: every group has acknowledged them, or they are too old or too many. Raises the groups' floors."""
 
     def next_offsets() -> dict[int, int]:
         queue.refresh()
@@ -146,7 +146,7 @@ def _removable(
     def end(table: PartitionTable) -> int:
         table.refresh()
         index = table.index
-        # A floor beyond the end is none: it says nothing of what is not there yet.
+        # A floor beyond the partition's end does not count: no group can have finished messages that do not exist yet.
         floor = floor_of(table.partition)
         settled = floor if floor <= table.next_offset else 0
         operating = table.partition in state.partition_numbers
@@ -159,7 +159,7 @@ def _removable(
 
 
 def _removed(queue: Queue) -> list[PartitionTable]:
-    """The tables that are not operating and whose files are not all deleted yet; of a parent that is being copied none are."""
+    """The tables that are no longer in use and whose files are not all deleted yet, but not the parent while it is being copied."""
     state = queue.state
     tables = [
         queue.table(n)

@@ -1,6 +1,6 @@
-"""Small files of messages that stay are put together, so that what a queue costs does not grow with its age.
+"""Small files of messages that stay are merged into segments, so that the cost of a queue does not grow with its age.
 
-What readers have begun they read to its end, as the former files stay for `vacuum_grace_ms`.
+Readers read to its end what they have begun, as the former files stay for `vacuum_grace_ms`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, Parti
 from spark_partq.storage.queue.rewriting import Rows, rewrite
 from spark_partq.storage.queue.slices import Slice, slices
 
-# Of a partition, so that also in a queue that was never maintained a pass comes to its end.
+# Per partition, so that a pass ends in reasonable time also in a queue that was never maintained.
 _MOST_BYTES_A_PASS = 1 << 30
 
 
 def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -> int:
-    """Put small files of the partitions together, as `segment_ms` says; how many there are no more.
+    """Merge small files of the partitions, as `segment_ms` says. Returns by how many the number of files went down.
 
-    Nothing is done in a partition that producers do not write to, as each file of it may be a batch of a copy, or that is sealed.
+    Nothing is done in a partition that is sealed, or to which producers do not write: there each file may be a batch of a copy.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -
     Raises
     ------
     CommitFailedError, CorruptTableError
-        If a file cannot be read, or written again. What was done before is whole.
+        If a file cannot be read, or cannot be written again. Segments that were made before are complete.
     """
-    generation = queue.state.generation  # by which `_due` tells to which partitions producers write
+    generation = queue.state.generation  # by which `_due` tells which partitions producers write to
     found = {table: runs for table in tables if (runs := _due(queue, table, now_ms))}
     if not found:
         return 0
-    queue.control.refresh()  # it has every column that a file has
+    queue.control.refresh()  # the state has every column that a file has
     queue.control.decide(allow_segments)
     if format.SEGMENTS not in queue.state.format.features:
         return 0
@@ -51,7 +51,7 @@ def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -
 
 
 def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, int]]:
-    """Of each segment to be made the offsets."""
+    """The offsets, from and to, of each segment that is to be made."""
     state, period_ms = queue.state, queue.state.settings.segment_ms
     if period_ms is None or table.partition not in state.partition_numbers or table.sealed >= state.generation:
         return []
@@ -73,7 +73,7 @@ def _make(queue: Queue, generation: int, table: PartitionTable, runs: Sequence[t
         files = slices(queue.state, table.partition, index, start, end)
         try:
             if not rewrite(queue, table, files, _rows(queue, files), generation):
-                break  # the next pass looks again
+                break  # the next pass tries again
         except (Fenced, FilesTooOld):
             break
         made += len(files) - 1

@@ -1,9 +1,9 @@
-"""What the partitions lack of a file of the parent of which a part is copied (S6, S7): the rest where the map has changed, or where a replica took over.
+"""The rows that the partitions lack of a partly copied file of the parent (S6, S7), because the map has changed, or a replica took over.
 
-A pass takes each partition as it was at some moment, not all at the same. So a file of the parent may be in by half, and its manifest gone, as
-the primary went on to the next file. The tables tell what is missing: each is the beginning of its original, and files are copied in their
-order. So a partition that records a file has its part of that one and of each before. A map that the primary had ended has all that it placed, as
-the seals are copied before the next map.
+A pass of the replicator copies each partition as it was at some moment, but not all at the same moment. So a part of a file of the parent may be
+in, while its manifest is gone, as the primary went on to the next file. The tables tell what is missing. Each table is the beginning of its
+original, and files are copied in their order. So a partition that records a file has its part of that file and of each file before. If the
+primary had ended a map, the replica has all that this map placed, as the seals are copied before the next map.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def may_be_inherited(state: QueueState, piece: Slice) -> bool:
 
 
 def copied_at_the_primary(queue: Queue) -> tuple[int, int]:
-    """Of a replica the first offset of the parent's last file of which a partition has a copy, -1 if none has; and that of the parent's first
-    message that some group wants.
+    """In a replica: the first offset of the parent's last file of which a partition has a copy, -1 if no partition has one; and the offset of
+    the parent's first message that some group still wants.
     """
     copied = max((table.recorded(STUCK) for table in queue.every_table()), default=-1)
     return copied, stuck_from(queue, groups(queue)) if copied >= 0 else 0
 
 
 def write_missing(queue: Queue, record: BatchRecord) -> list[NewFile]:
-    """Write the rows of a file of the parent that are in no partition where a map since has put them.
+    """Write those rows of a file of the parent that no partition has under any map since the queue became partitioned.
 
-    Nothing is written unless the file is being copied, as of that state of the queue: it may be that somebody else has ended the copy. Once
-    the queue was exclusive again, the tables say nothing of it.
+    Nothing is written unless the file is still being copied, by the present state of the queue: another process may have ended the copy. Once
+    the queue was exclusive again, the tables say nothing about the copy.
     """
     has = _parts(queue, record)
     piece = _original(queue, record)
@@ -64,7 +64,7 @@ def write_missing(queue: Queue, record: BatchRecord) -> list[NewFile]:
 
 
 def _original(queue: Queue, record: BatchRecord) -> Slice | None:
-    """What is copied as this batch: a file of the parent, from where the copy has begun; None if it is not being copied any more."""
+    """The slice that is copied as this batch: a file of the parent, from where the copy has begun. None if it is not being copied any more."""
     index, base, started = queue.table(PARENT).index, record.batch_id, queue.state.copying
     if started is None:
         return None
@@ -73,7 +73,7 @@ def _original(queue: Queue, record: BatchRecord) -> Slice | None:
 
 
 def _parts(queue: Queue, record: BatchRecord) -> dict[int, list[bool]]:
-    """Of each map since the queue became partitioned, by partition whether it has its part of a batch, or one of a later batch."""
+    """For each map since the queue became partitioned, by partition, whether it has its part of a batch, or a part of a later batch."""
     tables = {table.partition: table for table in queue.every_table()}
     counts = [generation.partition_count for generation in queue.state.generations]
     since = max((g for g, count in enumerate(counts) if count == 0), default=-1) + 1

@@ -19,10 +19,11 @@ from spark_partq.storage.queue.partition_table import Fenced
 
 
 def open_generation(queue: Queue) -> ScaleProgress | None:
-    """Make the tables of the new map, seal those of both, and put the new one in force, if a change is at that point.
+    """Make the tables of the new map, seal the tables of both maps, and put the new map in force, if a change of the count is at that point.
 
-    From the first seal of an old table on producers wait, so whatever can be done before is done before. With mode ``drain`` a producer
-    that had found ingress enabled may have appended until then; what it has is waited for, too, if anybody reads the queue (S4).
+    Producers wait from the first seal of an old table on, so everything that can be done earlier is done earlier. With mode ``drain``,
+    a producer that had found ingress enabled may have appended until then. If any group reads the queue, the change waits for these
+    messages, too (S4).
 
     Raises
     ------
@@ -36,8 +37,8 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
         return None
     old, new = list(partition_numbers(state.partition_count)), list(partition_numbers(scaling.partition_count))
     added = [n for n in new if n not in old]
-    update_groups(queue)  # a partition that comes back is new to everybody
-    remove_files(queue)  # and holds nothing of what was removed
+    update_groups(queue)  # a partition that comes back is new to every group
+    remove_files(queue)  # and holds none of its removed messages
     make_tables(queue, added)
     cuts: dict[int, int] = {}
     try:
@@ -57,7 +58,7 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
     goes = state.not_named_by(scaling.partition_count)
 
     def facts(now: QueueState) -> Sequence[QueueFact]:
-        remainder = measure_remainder(queue, goes) if scaling.mode == "delete" else None  # also of a group that is new
+        remainder = measure_remainder(queue, goes) if scaling.mode == "delete" else None  # also for a new group
         return decide.open_generation(now, state.generation, cuts, remainder)
 
     queue.control.decide(facts)
@@ -65,7 +66,7 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
 
 
 def remove_files(queue: Queue) -> int:
-    """Take out of the logs what removed partitions held, and return how many messages that were."""
+    """Take the files of removed partitions out of their logs, and return how many messages they held."""
     state = queue.state
     removed = [n for n in state.all_partitions if n in state.removed_ends and n not in state.partition_numbers]
 
@@ -76,7 +77,10 @@ def remove_files(queue: Queue) -> int:
 
 
 def update_groups(queue: Queue, by: str = "scaling") -> bool:
-    """Let the groups that do not know which partitions and settings there are now know it, so that they rebalance at once (R2); any?"""
+    """Tell the queue's present partitions and settings to groups that do not know them, so that these rebalance at once (R2).
+
+    Returns whether any did not.
+    """
     queue.control.refresh()
     queue_id, now = queue.state.queue_id, in_group(queue.state)
     reading = [group for group in groups(queue) if queue_id in group.state.queues]
@@ -86,6 +90,6 @@ def update_groups(queue: Queue, by: str = "scaling") -> bool:
     queue.refresh()
     starts = {(queue_id, table.partition): first_left(queue, table) for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue.state)}, starts)
-    for group in outdated:  # unless the queue was deleted, and the group has dropped it, meanwhile
+    for group in outdated:  # unless the queue was deleted meanwhile, and the group has dropped it
         group.decide(lambda group=group: [changes] if queue_id in group.state.queues else [], by)  # type: ignore[misc]
     return True

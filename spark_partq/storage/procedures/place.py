@@ -34,14 +34,15 @@ def write_rows(
     Parameters
     ----------
     batches : iterable
-        The number of a first row, and rows of exactly the queue's payload columns from there on.
+        Each: the number of the first row, and rows with exactly the queue's payload columns.
     hashes : function, optional
-        Takes the same; gives a hash of each row. Without it a row without a key goes by its number.
+        Takes such a pair and returns a hash of each row. Without this function, a row without a key is placed by its
+        number.
 
     Raises
     ------
     CommitFailedError
-        If the store takes no files; none is left then.
+        If the store takes no files. Then no file is left.
     """
     state = queue.state
 
@@ -57,14 +58,14 @@ def write_rows(
 
 
 def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
-    """Write the rows of files that an earlier map placed, in their order, where the map in force puts them.
+    """Write the rows of files that an earlier map placed again: in their order, where the map in force puts them.
 
     Raises
     ------
     CommitFailedError
         If the store takes no files.
     CorruptTableError
-        If one of them cannot be read.
+        If one of the files cannot be read.
     """
 
     def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -75,11 +76,11 @@ def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
                 yield before + first, batch
             before += file.rows
 
-    return write_rows(queue, rows())  # the manifest of the new files says where a row without a key is
+    return write_rows(queue, rows())  # the new manifest says where a row without a key is
 
 
 def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T]) -> list[int | T]:
-    """Of a row with a key what every sink makes of it; of one without, the number that `otherwise` has for it."""
+    """For a row with a key, the hash that every sink computes; for a row without one, its number in `otherwise`."""
     if state.key_hash == "murmur2":
         (column,) = map(batch.column, state.key)
         found = zip(positive_murmur2s(column).tolist(), column.is_null().to_pylist(), otherwise, strict=True)
@@ -88,7 +89,7 @@ def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T])
 
 
 def identities(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T]) -> list[int | T]:
-    """The 64 bits by which a key is known, whatever hash places it; of a row without one, what `otherwise` has for it."""
+    """The 64-bit hash that stands for a row's key, whichever hash places it; without a key, the row's value in `otherwise`."""
     if not state.key:
         return list(otherwise)
     keys = zip(*map(exact_values, map(batch.column, state.key), state.key_types), strict=True)

@@ -1,8 +1,9 @@
 """A queue into which a group's results go, with the group's positions in the manifest of each batch.
 
 The manifest makes messages and positions durable at once. The batches of the sink follow each other by number, whichever consumer writes
-them; each says all positions. Whoever writes the next one has finished the last one before, also if its writer died. So there is no message
-without its position, no position without its messages, and messages of one partition go in by the order of their offsets.
+them. Each manifest has all positions. Before a consumer writes the next batch, it finishes the last one, even if that one's writer died. So
+there is no message without its position and no position without its messages, and messages of one partition are written in the order of
+their offsets.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class PositionsQueue:
     Parameters
     ----------
     sink_id : str
-        Of `core.queue.sink_ids`, one that keeps positions.
+        An id of `core.queue.sink_ids`, of a sink that keeps positions.
     heed_ingress : bool
-        Whether nothing goes in while ingress is disabled.
+        Whether the sink writes nothing while ingress is disabled.
     """
 
     def __init__(self, queue: Queue, sink_id: str, heed_ingress: bool = True) -> None:
@@ -40,12 +41,12 @@ class PositionsQueue:
         self.queue, self._producer = queue, Producer(queue)
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self._sink_id, self._heed_ingress = sink_id, heed_ingress
-        self._last = -1  # the number of the last batch, which is in
+        self._last = -1  # the number of the last batch that is in
         self._positions: Mapping[str, int] = {}
-        self._stale = 0  # how often files became too old
+        self._stale = 0  # how often files were too old
 
     def begin(self) -> None:
-        """Before each micro-batch."""
+        """Called before each micro-batch."""
         self._stale = 0
 
     def refresh(self) -> None:
@@ -54,9 +55,9 @@ class PositionsQueue:
         Raises
         ------
         QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
-            If there is no such queue any more, or its replica took over.
+            If the queue does not exist any more, or its replica took over.
         CorruptTableError
-            If the manifest with the positions is gone.
+            If the manifest that has the positions is gone.
         """
         self._producer.refresh()
         while (name := self._last_name()) is not None and name.batch_id != self._last:
@@ -72,11 +73,11 @@ class PositionsQueue:
                 with contextlib.suppress(FileMissing, SinkAheadError):  # another consumer has gone on
                     return self._go_on_from_before(name)
         if name is None and (self._last >= 0 or self._lacks_manifest()):
-            self._producer.refresh()  # there are none of a queue that was deleted meanwhile
+            self._producer.refresh()  # raises if the queue was deleted meanwhile
             raise self._lost()
 
     def _go_on_from_before(self, void: ManifestName) -> None:
-        """Nothing of the last batch is in, and its files are gone: the next commit writes it anew."""
+        """Nothing of the last batch is in, and its files are gone: the next commit writes the batch again."""
         record = BatchRecord(self._sink_id, void.batch_id)
         earlier = Batch(self.queue, record, self.queue.every_table).earlier()
         if earlier is not None:
@@ -89,11 +90,11 @@ class PositionsQueue:
 
     @property
     def positions(self) -> Mapping[str, int]:
-        """All of them, as of the last refresh."""
+        """All positions, as of the last refresh."""
         return self._positions
 
     def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int]) -> Prepared:
-        """Write the files of rows, or count them if the queue discards messages now.
+        """Write the files of the rows, or count the rows if the queue now discards messages.
 
         Raises
         ------
@@ -102,12 +103,12 @@ class PositionsQueue:
         return self._producer.prepare(files, messages, self._heed_ingress)
 
     def are_fit(self, files: Sequence[Prepared]) -> bool:
-        """Whether what was prepared may still be committed: maintenance deletes files that nothing names, and ingress may have changed.
+        """Whether prepared files may still be committed: maintenance deletes files that nothing names, and ingress may have changed.
 
         Raises
         ------
         CommitFailedError
-            If it was too slow again and again.
+            If writing was too slow several times.
         """
         stale = [prepared for prepared in files if self._producer.is_stale(prepared)]
         if stale:
@@ -136,7 +137,7 @@ class PositionsQueue:
         self._last, self._positions = batch_id, positions
 
     def discard(self, files: Sequence[Prepared]) -> None:
-        """Maintenance deletes them."""
+        """Do nothing: maintenance deletes the files."""
 
     def _last_name(self) -> ManifestName | None:
         return max(self._manifests.of_sink(self._sink_id), default=None)
@@ -155,7 +156,7 @@ class PositionsQueue:
 
 
 def read_positions(queue: Queue, sink_id: str) -> Mapping[str, int]:
-    """The positions of a sink as they are now, also if its last batch is still to be finished."""
+    """The positions of a sink as they are now, even if its last batch is not finished yet."""
     manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
     while (name := max(manifests.of_sink(sink_id), default=None)) is not None:
         batch = Batch(queue, BatchRecord(sink_id, name.batch_id), queue.every_table)

@@ -1,4 +1,4 @@
-"""A batch between its files and its commits."""
+"""A batch whose files are written, and not all committed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Prepared:
     Attributes
     ----------
     deadline_s : float
-        When they are too old, by `Runtime.monotonic_s`; what a manifest names is never.
+        When the files become too old, by `Runtime.monotonic_s`. Files that a manifest names never do.
     is_own : bool
-        This process has just written them, so they are there.
+        This process has just written the files, so they exist.
     began_s : float
-        When that was begun, if they have a deadline.
+        When the files were begun, if they have a deadline.
     """
 
     manifest: Manifest

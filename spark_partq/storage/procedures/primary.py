@@ -1,4 +1,4 @@
-"""Who may write a queue and consume it: a primary whose replica has not taken over (S7)."""
+"""Which queue may be written and consumed: a primary whose replica has not taken over (S7)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from spark_partq.storage.store import Store, partition_numbers
 
 
 def check_primary(queue: Queue, opening: bool = False, options: Options | None = None) -> None:
-    """Refuse a queue, as of its last refresh, whose replica took over, or that is a replica.
+    """Refuse a queue whose replica took over, or that is a replica itself, as of its last refresh.
 
     Parameters
     ----------
     opening : bool
-        Ask the replicas, too: one may have been promoted while this store could not be reached.
+        Ask the replicas, too: a replica may have been promoted while this store could not be reached.
     options : dict, optional
         Storage options of the replicas' stores.
 
@@ -43,7 +43,7 @@ def check_primary(queue: Queue, opening: bool = False, options: Options | None =
 
 
 def check_not_fenced(queue: Queue) -> None:
-    """Refuse a queue, as of its last refresh, whose replica took over.
+    """Refuse a queue whose replica took over, as of its last refresh.
 
     Raises
     ------
@@ -54,19 +54,19 @@ def check_not_fenced(queue: Queue) -> None:
 
 
 def know_replica(store: Store, queue: str, location: str, replica_id: str) -> None:
-    """Let the queue know which replica follows it there."""
+    """Record in the queue which replica follows it at that location."""
     open_control(store, queue).decide(lambda state: replicas.add_replica(state, location, replica_id))
 
 
 def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueState:
-    """Fence the queue, as that replica there takes over: producers and consumers get `QueueFencedError`.
+    """Fence the queue, as the replica at that location takes over: producers and consumers get `QueueFencedError`.
 
-    Also a producer that has read the control table before cannot append any more.
+    A producer that has read the control table before the fence cannot append any more, either.
 
     Raises
     ------
     ReplicaError
-        If another replica has taken over, or there is no such replica any more.
+        If another replica has taken over, or the queue no longer has this replica.
     """
     state = open_control(store, queue).decide(lambda state: replicas.fence(state, location, replica_id))
     if state.fenced_by == location:
@@ -75,14 +75,14 @@ def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueStat
 
 
 def fence_partitions(store: Store, state: QueueState) -> None:
-    """Fence each partition as the queue's control table says; one whose fence was taken back meanwhile stays open."""
+    """Fence each partition as the queue's control table says. A partition whose fence was taken back meanwhile stays open."""
     store.map(lambda table: table.fence(state.last_fence), _tables(store, state))
 
 
 def unfence(queue: Queue, partitions: Collection[int]) -> list[PartitionTable]:
-    """Take back fences that were found before the last refresh of the queue, which is not fenced.
+    """Take back fences of partitions that were found before the last refresh of the queue, which is not fenced.
 
-    One who slept may fence a table that was made after the fence was taken back.
+    A process that slept may fence a table that was made after the fence was taken back.
     """
     tables = [queue.table(number) for number in partitions]
     queue.store.map(lambda table: table.unfence(queue.state.last_fence), tables)
@@ -90,7 +90,7 @@ def unfence(queue: Queue, partitions: Collection[int]) -> list[PartitionTable]:
 
 
 def unfence_partitions(store: Store, state: QueueState, number: int) -> None:
-    """Take the fences of each partition back up to that number, also those that are still to come."""
+    """Take back the fences of each partition up to that number, including fences that are still to come."""
     store.map(lambda table: table.unfence(number), _tables(store, state))
 
 
@@ -102,7 +102,7 @@ def _tables(store: Store, state: QueueState) -> list[PartitionTable]:
 
 
 def check_not_superseded(store: Store, state: QueueState, options: Options | None = None) -> None:
-    """Refuse a queue whose replica was promoted while this store could not be reached, and fence it.
+    """Refuse a queue whose replica was promoted while this store could not be reached, and fence the queue.
 
     Raises
     ------
@@ -112,7 +112,8 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
         raise fenced_error(store, state, state.fenced_by)
     asking = Asking(store.uri, state.incarnation)
     for rival in taking_over(store, state.name, state.queue_id, state.replicas, asking, options):
-        # It may have been followed again while the process that was to tell this store of it died.
+        # The queue may not know this replica's id: the replica was made again, and the process that had to record the
+        # id here died.
         know_replica(store, state.name, rival.location, rival.state.replica_id)
         fence(store, state.name, rival.location, rival.state.replica_id)
         raise fenced_error(store, state, rival.location)

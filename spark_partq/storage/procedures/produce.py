@@ -24,7 +24,7 @@ from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable, Sealed
 
-# Of a manifest that is in memory only.
+# The name of a manifest that exists only in memory.
 _NO_NAME = ManifestName("", 0, 0)
 
 _log = logging.getLogger("spark_partq")
@@ -37,15 +37,15 @@ class Producer:
         self._queue = queue
         self._asked_replicas = False
         self._clock = ComparedClock(queue.store, queue.name, lambda: queue.state.settings.max_clock_skew_ms)
-        self._removed_at = -1  # revision of the queue as of which its removed tables were refreshed
+        self._removed_at = -1  # revision of the queue at which its removed tables were last refreshed
 
     def refresh(self) -> None:
-        """Read what is new of the queue, before anything is written.
+        """Read what is new in the queue, before anything is written.
 
         Raises
         ------
         QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
-            If it was deleted, also if it was created again since, its replica took over, or it is one.
+            If the queue was deleted, even if it was created again since; if its replica took over; or if it is a replica.
         """
         control = self._queue.control
         control.refresh(sure=True)
@@ -62,31 +62,31 @@ class Producer:
     ) -> int:
         """Append a batch, after `refresh`, and return how many messages this call added.
 
-        Once the files are written the batch is durable, and then it is those files, whoever writes it again and whatever `files` would
-        write then.
+        Once the files are written and the batch is durable, the batch consists of these files: whichever process writes it again, and
+        whatever `files` would write then.
 
         Parameters
         ----------
         record : BatchRecord, optional
-            Which batch it is; None adds the rows at every call.
+            Which batch it is. None: every call adds the rows.
         files : function
-            Writes files of the rows, placed by the map in force. Not called if the batch is durable, maybe several times if not.
+            Writes files of the rows, placed by the map in force. Not called if the batch is durable; else perhaps several times.
         messages : function
             Counts the rows.
 
         Raises
         ------
         SinkAheadError
-            If the sink is further, or another query writes with this sink's id. Another process of the sink that goes on with the batch
-            makes it further also while this call adds a part of it; that part is in, and is not counted then.
+            If the sink is further, or another query writes with this sink's id. The sink may also get further during this call, if another
+            process of the sink goes on with the batch. Then the part that this call added is in the queue, and is not counted.
         IngressDisabledError
             Before anything is written.
         ScalingInProgressError
             If the next partition map does not come into force.
         CommitFailedError
-            If writing takes so long, again and again, that maintenance may delete the files; or if files of the batch are missing.
+            If writing takes so long, several times, that maintenance may delete the files; or if files of the batch are missing.
         ClockSkewError
-            If this machine's clock, which dates the messages, is not about the store's.
+            If this machine's clock, which dates the messages, differs too much from the store's clock.
         """
         batch = None if record is None else self._batch(record)
         found = batch.find() if batch is not None else None
@@ -98,7 +98,7 @@ class Producer:
         return 0 if placed is None else self._finish(placed, batch)
 
     def write_missing(self, record: BatchRecord, files: Callable[[], Sequence[NewFile]]) -> int:
-        """Append what is missing of a batch though the sink is further, as `files` finds by the tables alone; returns how many messages."""
+        """Append what is missing of a batch though the sink is further; `files` finds it by the tables alone. Returns how many messages were added."""
         added, rewrites = 0, 0
         while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {}, {})) is not None:
             results = self._commit(placed, record, None, ())
@@ -117,7 +117,7 @@ class Producer:
     def prepare(
         self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int], heed_ingress: bool = True
     ) -> Prepared:
-        """Write the files of a batch, or count the messages if the queue discards them; then `add` makes them durable.
+        """Write the files of a batch, or count the messages if the queue discards them. `add` then makes the batch durable.
 
         Raises
         ------
@@ -127,15 +127,15 @@ class Producer:
         return placed or Prepared(self._discarded(messages), math.inf)
 
     def is_stale(self, prepared: Prepared) -> bool:
-        """Whether maintenance may delete its files before they are durable; then they are to be written again."""
+        """Whether maintenance may delete the files before they are durable. Then they must be written again."""
         return self._queue.store.runtime.monotonic_s() > prepared.deadline_s
 
     def is_as_ingress_is(self, prepared: Prepared) -> bool:
-        """Whether it would be stored or discarded now, too, as of the last refresh."""
+        """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""
         return self._queue.state.ingress == (prepared.manifest.discarded is None)
 
     def add(self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int]) -> bool:
-        """Append what was prepared as a batch with these positions; False if there is another batch of that record, or its manifest is void.
+        """Append prepared files as a batch with these positions. Returns False if another batch of that record exists, or the manifest is void.
 
         Raises
         ------
@@ -154,12 +154,12 @@ class Producer:
         return is_own
 
     def finish(self, record: BatchRecord, by_another: bool = False) -> Manifest | None:
-        """Place a batch that is durable, and return it; None if it is in and forgotten, was never begun, or its manifest is void.
+        """Place a batch that is durable, and return it. None if the batch is in and forgotten, was never begun, or has a void manifest.
 
         Parameters
         ----------
         by_another : bool
-            It is not placed if its manifest does not hold, as its sink writes it again.
+            Do not place the batch if its manifest does not hold, as its sink writes it again.
         Raises
         ------
         SinkAheadError, ScalingInProgressError, CommitFailedError, ClockSkewError
@@ -174,7 +174,7 @@ class Producer:
         return found
 
     def _begin_again(self, batch: Batch, begun: Manifest) -> Manifest:
-        """Place a batch of which nothing is in by the map in force: the map of its manifest was lost with the primary."""
+        """Place a batch by the map in force. Nothing of the batch is in, and the map of its manifest was lost with the primary."""
         if begun.discarded is None:
             return self._copy(begun, batch, {}, begun.files).manifest
         state = self._queue.state
@@ -182,7 +182,7 @@ class Producer:
         return batch.put(known)[0]
 
     def was_begun(self, record: BatchRecord) -> bool:
-        """Whether a table records a batch of the sink, though there may be no manifest."""
+        """Whether a table records a batch of the sink, even if there is no manifest."""
         tables = self._tables()
         last = self._queue.control.last_discarded(record.sink_id)
         return max([last, *(table.recorded(record.app) for table in tables)]) >= 0
@@ -198,7 +198,7 @@ class Producer:
         messages: Callable[[], int],
         heed_ingress: bool,
     ) -> Prepared | None:
-        """Write the batch and make it durable; None if it is discarded and has no identity."""
+        """Write the batch and make it durable. None if it is discarded and has no identity."""
         placed = self._durable(batch, lambda: self._fresh(files, heed_ingress), {}, {})
         if placed is not None:
             return placed
@@ -206,7 +206,7 @@ class Producer:
         if batch is None:
             self._discard(discarded.discarded or 0, None)
             return None
-        # The decision is durable like files are: who writes the batch again, when ingress is enabled, neither stores nor counts it.
+        # The decision is durable, as files are. A process that writes the batch again, once ingress is enabled, neither stores nor counts it.
         manifest, is_own = batch.put(discarded)
         return Prepared(manifest, math.inf, is_own)
 
@@ -224,9 +224,9 @@ class Producer:
         return fresh if queue.state.ingress or not heed_ingress else None
 
     def _discarded(self, messages: Callable[[], int]) -> Manifest:
-        """What becomes of a batch while ingress is disabled (S3)."""
+        """The manifest of a batch that is discarded, as ingress is disabled (S3)."""
         queue = self._queue
-        # What the history says is in a dead-message queue has to be there.
+        # Messages must be in a dead-message queue if the group's history says so.
         if queue.state.settings.reject_to_sender == "including_when_shutdown" or queue.state.holds_dead_messages:
             raise IngressDisabledError(
                 f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
@@ -243,16 +243,16 @@ class Producer:
         placed: Mapping[int, tuple[int, ...]],
         positions: Mapping[str, int],
     ) -> Prepared | None:
-        """Write files and make them the batch's next manifest, unless somebody else has made another; None if none were written.
+        """Write files and put the batch's next manifest, which names them, unless another process has put one. None if no files were written.
 
-        Files near the age at which maintenance may delete what nothing names are written again instead. `write` refreshes the queue at its
-        end, as its grace may have been lowered since.
+        Maintenance may delete files that nothing names at some age. Files near that age are written again instead. `write` refreshes the
+        queue at its end, as the queue's grace may have been lowered meanwhile.
         """
         queue, runtime = self._queue, self._queue.store.runtime
         rewrites = 0
         while True:
             began_s = runtime.monotonic_s()
-            state = queue.state  # by whose map the files are placed
+            state = queue.state  # the files are placed by its map
             files = write()
             if files is None:
                 return None
@@ -266,18 +266,18 @@ class Producer:
                 manifest, is_own = batch.put(made)
                 if not is_own or runtime.monotonic_s() - began_s <= half_s:
                     return Prepared(manifest, math.inf, is_own)
-                if (found := batch.find()) is not None:  # it was put late, and may be void
+                if (found := batch.find()) is not None:  # the manifest was put late, and may be void
                     return Prepared(found, math.inf, is_own=False)
             rewrites += 1
             check_rewrites(self._queue, rewrites, runtime.monotonic_s() - began_s)
 
     def _grace_ms(self, began: QueueState) -> int:
-        """How long files are kept that were begun in that state: maintenance heeds the grace of then, or of the last refresh."""
+        """How long files are kept that were begun in that state: maintenance heeds the grace of that state, or of the last refresh."""
         return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms)
 
     # ---- placing it
     def _finish(self, placed: Prepared, batch: Batch | None) -> int:
-        """Commit what is durable, wherever it is not in yet; returns how many messages this call added."""
+        """Commit a durable batch to each partition that lacks its part. Returns how many messages this call added."""
         queue = self._queue
         added, rewrites = 0, 0
         done: set[int] = set()  # partitions that hold their part
@@ -288,7 +288,7 @@ class Producer:
                 batch.forget_earlier()
                 return added
             if batch is not None and not placed.is_own:
-                if self._clock.is_due():  # what is found was written at another time
+                if self._clock.is_due():  # files that were found were written earlier
                     batch.compare(self._clock)
                 recorded = batch.recorded()
                 done = set(recorded.get(manifest.generation, ()))
@@ -318,7 +318,7 @@ class Producer:
     def _commit(
         self, placed: Prepared, record: BatchRecord | None, found: Batch | None, done: Collection[int]
     ) -> list[Result]:
-        """Commit each partition's files, but where it is done; `found` if somebody else has put the manifest."""
+        """Commit the files of each partition, except those in `done`. `found`: the batch, if another process has put the manifest."""
         manifest = placed.manifest
         was_forgotten = None if found is None else partial(found.was_forgotten, manifest)
 
@@ -340,12 +340,12 @@ class Producer:
             return self._queue.store.map(commit, by_partition(f for f in manifest.files if f.partition not in done))
 
     def _place_again(self, placed: Prepared, batch: Batch | None, done: set[int]) -> Prepared:
-        """The map has changed: place what is not in by the one that is in force now, from its files."""
+        """The map has changed: place the files that are not in again, by the map that is in force now."""
         manifest = placed.manifest
         await_map(self._queue, manifest.generation)
         recorded: Mapping[int, Collection[int]] = {manifest.generation: done}
         if batch is not None:
-            recorded = batch.recorded()  # of generations that have ended: it is the same to every process of the sink
+            recorded = batch.recorded()  # of generations that have ended: the same for every process of the sink
         return self._copy(manifest, batch, in_under(recorded, self._queue.state.generation), manifest.left(recorded))
 
     def _copy(
@@ -360,7 +360,7 @@ class Producer:
 
         def write() -> Sequence[NewFile]:
             if batch is not None and batch.record.sink_id == STUCK_SINK:
-                files = write_missing(self._queue, batch.record)  # by its offset, also a message without a key
+                files = write_missing(self._queue, batch.record)  # by its offset, even a message without a key
             else:
                 files = place_again(self._queue, left)
             self._queue.control.refresh(sure=True)
@@ -375,11 +375,11 @@ class Producer:
         """Count a batch as discarded, once if it has an identity (S3)."""
         queue = self._queue
         batch = None if record is None else (record.sink_id, record.batch_id)
-        queue.control.discard(count, batch, lambda: check_primary(queue))  # where a replica took over nobody sees it
+        queue.control.discard(count, batch, lambda: check_primary(queue))  # if a replica took over, nobody sees it
         _log.warning("ingress of queue %s is disabled: %s messages were discarded", queue.name, count)
 
     def _tables(self) -> list[PartitionTable]:
-        """Every table that the queue ever had, refreshed. Those that were removed change no more."""
+        """Every table that the queue ever had, refreshed. Tables of removed partitions do not change any more."""
         queue = self._queue
         queue.refresh()
         tables = [queue.table(number) for number in queue.state.all_partitions]

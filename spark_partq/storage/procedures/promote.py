@@ -1,16 +1,18 @@
 """A replica takes over from its primary (S7).
 
-1. If the primary can be reached, it is fenced: a fact in its control table, and a mark in the log of each partition, which whoever
+1. If the primary can be reached, it is fenced: a fact in its control table, and a mark in the log of each partition, which every process that
    appends meets. Then a last pass copies what is left.
-2. ``Promoting`` ends the following: from now on no pass begins, and a commit in each table takes the number that a pass which is still
-   under way would put. A group's tables are closed by the first of its queues that is promoted; after that they are used.
+2. ``Promoting`` ends the replication: from now on no pass begins. A commit in each table takes the number of the commit that a pass which is
+   still under way would make. The first of a group's queues that is promoted closes the group's tables; after that the group uses them here.
 3. The control table of what was the replica forgets the primary's replicas and its fence, and gets a new incarnation. ``Promoted`` opens it.
 
-The primary's other replicas are asked before anything is changed, and again after ``Promoting``: of two that are promoted at once each
-has said so before it asks, so one at least finds the other. Between the two each is told of this one, as its copy may be older.
+The primary's other replicas are asked before anything is changed, and again after ``Promoting``. If two replicas are promoted at once, each has
+recorded that before it asks, so at least one finds the other. Between the two questions, each other replica is told of this one, as its copy may
+be older and not name it.
 
-Each step finds what was done of it before, so a promotion that was interrupted is finished by promoting again. Whoever slept meanwhile, and goes
-on after it has ended, changes nothing: each step holds on what the promotion saw, and takes back no fence but the one that it found.
+Each step finds what was done of it before, so promoting again finishes a promotion that was interrupted. A process that slept meanwhile, and
+goes on after the promotion has ended, changes nothing: each step is valid only on the state that the promotion saw, and takes back only the
+fence that it found.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Promotion:
 
 
 class _Primary(NamedTuple):
-    """What became of the primary: whether it is fenced, what is wrong, and which replicas it knows."""
+    """The outcome for the primary: whether it is fenced, what went wrong, and which replicas it knows."""
 
     fenced: bool
     problem: str = ""
@@ -99,22 +101,22 @@ class _Primary(NamedTuple):
 def promote(store: Store, queue: str, *, force: bool = False, options: Options | None = None) -> Promotion:
     """Make the replica in this store the queue that is used.
 
-    If the primary can be reached it is fenced, then a last pass copies what is left, so that nothing is lost. A promotion that was
-    interrupted is finished by promoting again.
+    If the primary can be reached, it is fenced, and a last pass copies what is left, so that nothing is lost. Promoting again finishes a
+    promotion that was interrupted.
 
     Parameters
     ----------
     force : bool
-        Go on although the primary is there but cannot be fenced or copied, or the replica was removed and its primary is lost; and
-        cancel the promotion of another replica that has not ended. What is promoted already, or a primary that goes on, is not set
-        aside.
+        Go on although the primary exists but cannot be fenced or copied, or although the replica was removed and its primary is lost. Also
+        cancel a promotion of another replica that has not ended. `force` does not overrule a replica that is promoted already, nor a primary
+        that goes on.
     options : dict, optional
         Storage options of the primary.
 
     Raises
     ------
     ReplicaError
-        If it is no replica, is promoted already, has never been complete, another replica takes over, or the above.
+        If the queue is no replica, is promoted already, or has never been complete; if another replica takes over; or in the cases above.
     """
     store.check_exists()
     table = ReplicaTable(store, check_name("queue", queue))
@@ -123,7 +125,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
     decide_replica.check_can_be_promoted(replica, force)
     if is_whole(store, replica):
-        queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
+        queue_state(store, queue)  # so decisions here are forced to the disk if the queue's messages are
     if force:
         _check_not_taken_over(replica, store.sibling(replica.primary, options))
     others = {*replica.others, *_other_replicas(store, replica)}
@@ -151,7 +153,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     def goes_on() -> None:
         decide_replica.check_goes_on(table.refresh(), promoting)
 
-    goes_on()  # so what was read is of before its end: a later fence is none that was copied
+    goes_on()  # so the tables were read before the promotion's end: a later fence was not copied
     copied_fence = max((table.recorded(FENCED) for table in tables), default=-1)
     firsts = {table.partition: table.first_offset for table in tables}
     ends = {table.partition: table.next_offset for table in tables}
@@ -171,22 +173,22 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
 
 # ---- the other replicas
 def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:
-    """Locations of the primary's other replicas, as the copy knows them."""
+    """Locations of the primary's other replicas, by the copy of its control table."""
     if not is_whole(store, replica):
         return []
     return [location for location in queue_state(store, replica.queue).replicas if location != replica.location]
 
 
 def _make_known(store: Store, mine: ReplicaState, others: Iterable[str]) -> None:
-    """Tell the other replicas of this one: a copy that is older does not name it."""
+    """Tell the other replicas of this one, as an older copy does not name it."""
     for location in sorted(others):
-        with contextlib.suppress(PartqError, OSError, FileMissing):  # who cannot be reached cannot be told
+        with contextlib.suppress(PartqError, OSError, FileMissing):  # a replica that cannot be reached is not told
             other = ReplicaTable(store.sibling(location), mine.queue)
             patiently(store.runtime, partial(other.decide, lambda state: decide_replica.know(state, mine)))
 
 
 def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: Iterable[str], force: bool) -> None:
-    """Refuse if another replica takes over. A promotion here that has begun is cancelled then; or, by force, the other one.
+    """Refuse if another replica takes over. Then a promotion here that has begun is cancelled; or, with `force`, the other replica's.
 
     Raises
     ------
@@ -195,7 +197,7 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
     asking = Asking(mine.primary, incarnation_there(store, mine.queue))
     for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), asking, patient=True):
         if rival.state.replica_id == mine.replica_id:
-            continue  # this one, under another name
+            continue  # this replica, under another name
         if rival.state.promoted and _descends_from(store, mine, rival):
             continue
         if rival.has_taken_over or not force:
@@ -209,23 +211,23 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
 
 
 def _check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
-    """Cancel no other promotion for which the primary is fenced, as this one could not go on after that: raises `ReplicaError`."""
+    """Raise `ReplicaError` if the primary is fenced for another replica: this promotion could not go on after cancelling that one's."""
     state = None
-    with contextlib.suppress(PartqError):  # it is lost, or damaged, and says nothing
+    with contextlib.suppress(PartqError):  # the primary is lost or damaged, and says nothing
         state = queue_state(primary, replica.queue)
     if state is not None and state.queue_id == replica.queue_id:
         decide_replicas.check_not_taken_over(state, replica.location)
 
 
 def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
-    """Whether this is a replica of what the other one became, which is fenced for it, or for another one since."""
+    """Whether this is a replica of the queue that the rival became, which is fenced for this replica or for a later one."""
     if not is_whole(store, mine):
         return False
     state = queue_state(store, mine.queue)
     if rival.state.incarnation not in (state.incarnation, *(former.incarnation for former in state.former)):
         return False
     followed = ReplicaTable(store.sibling(mine.primary), mine.queue).refresh()
-    if followed is not None and followed.replica_id == rival.state.replica_id:  # perhaps under another name
+    if followed is not None and followed.replica_id == rival.state.replica_id:  # perhaps by another location
         return True
     return queue_state(rival.table.store, mine.queue).fenced_by is not None
 
@@ -259,10 +261,10 @@ def _take_over(
     others = [location for location in state.replicas if location != replica.location]
     _check_alone(store, table, replica, others, force)
     try:
-        if force and not replica.removed:  # it was put back to a state of before the replica was made
+        if force and not replica.removed:  # the primary may have been restored to a state before the replica
             know_replica(primary, queue, replica.location, replica.replica_id)
         fence(primary, queue, replica.location, replica.replica_id)
-    except ReplicaError:  # it goes on, or another replica has taken over: nobody can insist on two
+    except ReplicaError:  # it goes on, or another replica has taken over: force cannot change that
         raise
     except PartqError as error:
         if not force:
@@ -271,7 +273,7 @@ def _take_over(
     try:
         if replica.phase is not Phase.PROMOTING and _copy_the_rest(primary, store, queue, table):
             return _Primary(True, "", others)
-        # Who began this promotion, here or elsewhere, may have taken the primary for lost: no pass begins any more.
+        # The process that began this promotion may have taken the primary for lost. No pass begins any more.
         return _Primary(True, _left_behind(primary, store, queue), others)
     except PartqError as error:
         if not force:
@@ -280,8 +282,8 @@ def _take_over(
 
 
 def _copy_the_rest(primary: Store, store: Store, queue: str, table: ReplicaTable) -> bool:
-    """The last pass; False if somebody else has begun the promotion meanwhile."""
-    settled_groups(open_queue(primary, queue))  # a reset that was announced before the fence is copied, or is void
+    """Run the last pass. Returns False if another process has begun the promotion meanwhile."""
+    settled_groups(open_queue(primary, queue))  # a reset that was announced before the fence is either copied or void
     try:
         Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
     except PartqError:
@@ -293,7 +295,7 @@ def _copy_the_rest(primary: Store, store: Store, queue: str, table: ReplicaTable
 
 
 def _left_behind(primary: Store, store: Store, queue: str) -> str:
-    """What of a fenced primary was not copied, if there is anything."""
+    """Which messages of a fenced primary were not copied; empty if all were."""
     copied = {table.partition: table.next_offset for table in _partitions(store, queue_state(store, queue))}
     left = [
         f"partition {table.partition} from {copied.get(table.partition, 0)} to {table.next_offset - 1}"
@@ -309,7 +311,7 @@ def _left_behind(primary: Store, store: Store, queue: str) -> str:
 
 
 def _close(store: Store, state: QueueState, promoting: ReplicaState) -> None:
-    """Nothing that a pass had still on its way may be put into the copies any more."""
+    """Close the copies: a pass that is still under way can write nothing more into them."""
     jumps: dict[str, set[int]] = {}
     for queue in store.named("queues"):
         replica = ReplicaTable(store, queue).refresh()
@@ -330,7 +332,7 @@ def _close(store: Store, state: QueueState, promoting: ReplicaState) -> None:
 
 
 def _taking_over(store: Store, queues: Mapping[str, str]) -> list[ReplicaState]:
-    """What was promoted here, or is being, of these queues: id to name."""
+    """Those of these queues (id to name) that were promoted here, or are being promoted."""
     replicas = [(id_, ReplicaTable(store, name).refresh()) for id_, name in queues.items()]
     return [replica for id_, replica in replicas if replica and replica.queue_id == id_ and replica.takes_over]
 

@@ -1,4 +1,4 @@
-"""The groups of a queue go on with its replica that is promoted (S7)."""
+"""The groups of a queue go on with the promoted replica of the queue (S7)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def begin_groups_anew(
     ends: Mapping[int, int],
     goes_on: Callable[[], None],
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
+    """Unbind the primary's members. All messages here count as delivered, as the primary may have delivered them after the last pass (H4).
 
-    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8). They
-    go back to the end where they lie beyond: passes of another queue copied the group, and of this one none was made any more.
+    A position below the first message moves up to it: a pass copies removals before the floors that allowed them (Q8). A position beyond the end
+    goes back to the end: passes of another queue copied the group, and no pass of this queue was made any more.
 
     Parameters
     ----------
     goes_on : function
-        Raises if the promotion has ended. It is asked after a group was read, and what is decided is committed on that: so it unbinds nobody who
-        came after the end.
+        Raises if the promotion has ended. It is called after a group was read, and the decision is committed on top of what was read. So no
+        member is unbound that joined after the end.
     """
     raised: list[tuple[str, int, int, int]] = []
     promoted = Promoted(state.queue_id, dict(firsts), dict(ends))
@@ -55,9 +55,9 @@ def begin_groups_anew(
 def _as_it_is_here(
     group: Group, state: QueueState, firsts: Mapping[int, int], ends: Mapping[int, int]
 ) -> list[QueuesChanged]:
-    """The queue is another one to a group that knows later facts of it: it was copied beside another queue, after the replica was removed.
+    """Events that replace the queue in a group that knows later facts of it: the group was copied with another queue, after this replica was removed.
 
-    It may have had other partitions there, and would learn of none here until the queue has as many facts.
+    The queue may have had other partitions at the primary. The group would learn of no partitions here until the queue has as many facts.
     """
     known, here, queue_id = group.state.queues.get(state.queue_id), in_group(state), state.queue_id
     if known is None or known.revision <= here.revision:

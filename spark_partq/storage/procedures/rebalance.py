@@ -1,7 +1,7 @@
 """The rebalancer's loop without a consumer: refresh groups, decide what is due (W1).
 
-Every consumer's driver does the same for its own group. This one is for groups whose consumers are all gone or slow; it owns
-nothing and may run as often as one likes, as a compare-and-set decides between all who decide.
+Every consumer does the same for its own group. This loop is for groups whose consumers are all gone or slow. It owns nothing
+and may run in any number of processes, as a compare-and-set chooses between all processes that decide.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.store import Store
 
-# A longer wait between two refreshes would count as time in which nobody watched.
+# A longer wait between two refreshes would count as time in which no process watched.
 MAX_EVERY_S = MAX_STEP_MS / 1000
-# How often it searches for groups that were made meanwhile.
+# How often the loop searches for new groups.
 _LIST_EVERY_MS = 5_000
-# The errors of an assignment that is due, and how much longer than its session a member that died may be in the group.
+# The errors of an assignment that is due; and for how much longer than its session a dead member may be in the group.
 _OF_ASSIGNORS, _SPARE_MS = (AssignorError, UnknownAssignorError), 2_000
 
 
 @dataclass
 class _Watched:
-    """A group, with what was seen of it since it is watched."""
+    """A group, and what was seen of it since it has been watched."""
 
     group: Group
     observer: Observer = field(default_factory=Observer)
     first_beats: dict[str, int] = field(default_factory=dict)
-    first_ms: dict[str, int] = field(default_factory=dict)  # when each incarnation was seen first
+    first_ms: dict[str, int] = field(default_factory=dict)  # when each incarnation was first seen
 
     def decide(self, now_ms: int) -> list[GroupFact]:
         group = self.group
@@ -63,7 +63,7 @@ class _Watched:
 
     @property
     def settled(self) -> bool:
-        """Ready, and every member was seen to be alive; or a copy, of which others decide."""
+        """The group is Ready, and every member was seen to be alive; or it is a copy, for which its primary's processes decide."""
         if is_copy(self.group):
             return True
         state, beats = self.group.state, self.group.acks.beats
@@ -72,7 +72,7 @@ class _Watched:
 
 
 class Rebalancer:
-    """Watches one group, or all of a store and those that are made meanwhile. Used by one thread.
+    """Watches one group, or all groups of a store, including groups that are made meanwhile. Used by one thread.
 
     Raises
     ------
@@ -99,14 +99,14 @@ class Rebalancer:
         return all(watched.settled for watched in self._watched.values())
 
     def passes(self, error: PartqError) -> bool:
-        """Whether it is an assignor's, and what that could not decide may be settled without it, as sessions end."""
+        """Whether this is an error of an assignor that may become irrelevant, as sessions end and the group may then need no assignment."""
         now_ms = int(self._store.runtime.monotonic_s() * 1000)
         return isinstance(error, _OF_ASSIGNORS) and any(
             watched.awaits_sessions(now_ms) for watched in self._watched.values()
         )
 
     def step(self) -> Iterator[tuple[str, list[GroupFact]]]:
-        """Decide what is due by now; yields (group, facts) of each decision.
+        """Decide what is due now; yields (group, facts) of each decision.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Rebalancer:
                 self._watched[name] = _Watched(Group(self._store, name))
 
     def _begin_again(self, name: str) -> list[PartqError]:
-        """Watch a group as if it were new, as it may have been created again; returns why not, if it cannot be read even so."""
+        """Watch a group as if it were new, as it may have been created again. Returns the error if the group cannot be read even so."""
         group = Group(self._store, name)
         self._watched[name] = _Watched(group)
         try:
@@ -151,10 +151,10 @@ class Rebalancer:
         return []
 
     def _forget(self, name: str) -> None:
-        """The group was deleted."""
+        """Stop watching a group that was deleted."""
         del self._watched[name]
         if self._only is not None:
-            open_group(self._store, name)  # says that it is gone
+            open_group(self._store, name)  # raises that it is gone
 
 
 def run(
@@ -164,14 +164,14 @@ def run(
     report: Callable[[str, list[GroupFact]], None],
     complain: Callable[[PartqError], None] | None = None,
 ) -> None:
-    """Decide what is due until nothing is left to wait for, or with `complain` until `wait` returns True.
+    """Decide what is due until there is nothing left to wait for; with `complain`, until `wait` returns True.
 
     Parameters
     ----------
     wait : function
-        Waits so many seconds; True, at once, if it is to stop.
+        Waits this many seconds. Returns True, at once, if the loop shall stop.
     complain : function
-        Called with an error, once as long as it stays the same; the loop goes on.
+        Called with an error, once for as long as the error stays the same; the loop goes on.
     """
     last_reported = ""
     while True:

@@ -1,4 +1,4 @@
-"""Dead messages go back into the queues from which they came, each once, and those of a key in their order."""
+"""Dead messages go back into the queues from which they came: each once, and messages of one key in their order."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice, slices
 from spark_partq.storage.store import Store
 
-# In place of a group: who has read the dead-message queue so far.
+# Stands for a group in names of positions: the redrive, which reads the dead-message queue.
 _READER = "redrive"
-# Why a planner leaves a message out; who rejects one may give any reason.
+# The reasons of planners that leave a message out. An application that rejects a message may give any reason.
 _PUT_ASIDE = DEAD, HELD, EXPIRED
 
 
@@ -79,7 +79,7 @@ def open_dead_letters(store: Store, name: str) -> Queue:
     ------
     QueueNotFoundError, QueueNotReadyError
     InvalidArgumentError
-        If it neither is nor has one.
+        If the queue neither is a dead-message queue nor has one.
     """
     queue = open_queue(store, name)
     if without_origin(queue.state.schema) is not None:
@@ -107,7 +107,7 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
     store = queue.store
     positions: dict[str, dict[int, int]] = {}
     for table, part in _parts(queue, {}):
-        payload = _names_of_payload(queue)  # of now: it may have got a column since
+        payload = _names_of_payload(queue)  # as of now: the queue may have a new column
         for first, rows in read_slice(store, part, arrow_schema(queue.state.schema)):
             for number, row in enumerate(rows_of(rows, queue.state.schema)):
                 origin, offset = row["origin_queue"], part.base_offset + first + number
@@ -125,26 +125,27 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
 def redrive(store: Store, name: str) -> dict[str, int]:
     """Append all messages of a dead-message queue that were not yet put back to the queues from which they came.
 
-    They are new messages there, behind those that are there by now. It may be killed and run again, and run twice at once. Keys that were
-    held back are so no longer (`release_keys`).
+    They are new messages there, behind the messages that the queues have by now. The call may be killed and run again, and run twice at
+    once. Keys that were held back are no longer held (`release_keys`).
 
     Returns
     -------
     dict
-        By name of the queue, how many messages this call has put back.
+        For each queue, by name, how many messages this call has put back.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
-        Before anything is put back, if a queue is not there.
+        Before anything is put back, if a queue does not exist.
     KeysHeldError
-        Likewise, if a queue holds keys back, and something may come before what is put back.
+        Before anything is put back, if a queue holds keys back, and other messages may come before those that are put back.
     IngressDisabledError, SchemaMismatchError
     QueueFencedError, ReplicaError
-        If one is a replica, or its replica took over.
+        If a queue is a replica, or its replica took over.
     """
     queue = open_dead_letters(store, name)
-    # Keys may be held in the queue that was named, though nothing is left to put back: it was deleted, or removed by its age.
+    # The queue that was named may hold keys although no message is left to put back: dead messages may have been deleted, or removed by
+    # age.
     named = {} if name == queue.name else {name: open_queue(store, name)}
     origins, ends, last = _origins(queue)
     while True:
@@ -152,9 +153,9 @@ def redrive(store: Store, name: str) -> dict[str, int]:
         asked = {**named, **targets}
         released = release_keys([(target, origins.get(origin, ())) for origin, target in asked.items()])
         if not released:
-            break  # what is put aside from here on holds its key
+            break  # messages that are put aside from here on hold their keys
         before, (origins, ends, last) = last, _origins(queue)
-        # Of those that hold keys back nothing comes any more: their groups have read all, and nobody writes.
+        # Queues that hold keys back get no more dead messages: their groups have read all messages, and no producer writes.
         holding = [name for name, target in asked.items() if target.state.settings.dead_letter_order != "skip"]
         if all(last.get(name) == before.get(name) for name in holding):
             break
@@ -184,7 +185,7 @@ def _targets(queue: Queue, origins: Iterable[str]) -> dict[str, Queue]:
 
 
 def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
-    """Refuse to put messages back without what they have in a column that their queue has not, as one that was created again.
+    """Refuse to put messages back if they have values in a column that their queue lacks, for example because the queue was created again.
 
     Raises
     ------
@@ -208,8 +209,8 @@ def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
 
 
 def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
-    """Put back what lies below those ends: of what came later nobody knows whether groups have read all behind it."""
-    # A queue that holds keys back takes no messages of producers meanwhile.
+    """Put back messages below these ends. For later ones it is unknown whether groups have read all messages of the queue."""
+    # A queue that holds keys back takes no messages of producers during a redrive, and its ingress is disabled.
     heed_ingress = origin.state.settings.dead_letter_order == "skip"
     target = PositionsQueue(origin, redriven_sink(queue.name), heed_ingress)
     put_back = 0
@@ -236,12 +237,15 @@ def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
 
 
 def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[str, dict[int, int]]]:
-    """The queues to which there is something to put back, each with the groups that put it aside, no group for what was rejected; the
-    ends of the partitions up to which that was found; and where the last message of each queue lies, by partition.
+    """What the files of a dead-message queue hold: the queues with messages to put back, how far was searched, and the last messages.
+
+    Returns the queues, each with the groups that put these messages aside (rejected messages count for no group); the ends of
+    the partitions that were searched; and, by queue and partition, the offset of the queue's last dead message.
     """
     names = ["origin_queue", "origin_group", "dead_reason"]
     schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] in names]})
-    # Of each queue, by partition, group, and whether it was put aside or rejected, where the last message lies; and by partition alone.
+    # For each queue, the offset of its last message: by partition, group, and whether it was put aside or rejected; and by partition
+    # alone.
     last: dict[str, dict[tuple[int, str, bool], int]] = {}
     last_of: dict[str, dict[int, int]] = {}
     ends: dict[int, int] = {}
@@ -263,7 +267,7 @@ def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[st
 
 
 def _finish(queue: Queue, origin: str) -> None:
-    """Place what a redrive that died has made durable, and so counts as put back."""
+    """Place batches that a redrive made durable before it died. They count as put back."""
     takes_nothing = QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
     with contextlib.suppress(*takes_nothing):
         PositionsQueue(open_queue(queue.store, origin), redriven_sink(queue.name)).refresh()
@@ -283,13 +287,13 @@ def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterato
 def _parts(
     queue: Queue, positions: Mapping[int, int], ends: Mapping[int, int] | None = None
 ) -> Iterator[tuple[PartitionTable, Slice]]:
-    """The files of a dead-message queue, of each partition from its position on, up to its end or to that of `ends`.
+    """The files of a dead-message queue: of each partition from its position on, up to its end, or up to `ends`.
 
-    All that was written with one partition count comes before what was written with the next one, so messages of a key keep their order.
+    Messages that were written under one partition count come before those under the next one, so messages of a key keep their order.
     """
     queue.control.refresh()
     tables = queue.every_table()
-    while queue.control.refresh():  # it must know every column and partition count with which these files were written
+    while queue.control.refresh():  # the state must have every column and partition count of these files
         tables = queue.every_table()
     read = dict(positions)
     for generation in queue.state.generations:
@@ -307,7 +311,7 @@ def _parts(
 
 
 def _redriven_to(queue: Queue, origin: str) -> dict[int, int]:
-    """How far a dead-message queue was put back into a queue; nothing if that is not there."""
+    """By partition, how far a dead-message queue was put back into a queue; empty if that queue does not exist."""
     try:
         positions = read_positions(open_queue(queue.store, origin), redriven_sink(queue.name))
     except (QueueNotFoundError, QueueNotReadyError):

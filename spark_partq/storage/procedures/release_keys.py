@@ -1,4 +1,4 @@
-"""Keys that groups hold back are held no longer, as their messages are about to be put back: behind everything, so in the order of each key."""
+"""Groups stop holding keys back, as the keys' messages are about to be put back: behind all other messages, so each key keeps its order."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> bool:
     Returns
     -------
     bool
-        Whether any may have held a key whose messages are to come in their order: then what it put aside by now is held no more either.
+        Whether any group may have held a key whose messages must keep their order. Then keys of messages that it has put aside by now are not
+        held any more, either.
 
     Parameters
     ----------
     aside : sequence
-        Queues, each with the groups that put aside what is to be put back. Such a group may be about to hold the keys.
+        Queues, each with the groups that put aside the messages to put back. Such a group may be about to hold the keys.
 
     Raises
     ------
     QueueFencedError, ReplicaError
-        If a queue is none that is used.
+        If a queue is a replica, or its replica took over.
     KeysHeldError
-        Before anything is changed, if producers may write to such a queue, or such a group has messages left there: they
-        are later ones of the keys, and would come before those that are put back. A group that is given messages at this moment may be
-        refused when others are not; nothing was put back then.
+        Before anything is changed, if producers may write to such a queue, or such a group has messages left there. These may be later messages
+        of the keys, and would come before those that are put back. A group that is given messages at this moment may be refused after other
+        groups have released their keys; nothing was put back then, either.
     """
     queues = [queue for queue, _ in aside]
     for queue in queues:
@@ -61,7 +62,7 @@ def _holding(queue: Queue, aside: Collection[str]) -> list[Group]:
 
 
 def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
-    """What each group must have read of the queue. With ``skip`` nobody asks for an order, and nothing must be read."""
+    """The ends up to which each group must have read the queue. With ``skip`` no order is asked for, and nothing must be read."""
     if queue.state.settings.dead_letter_order == "skip":
         return {}
     if queue.state.ingress:

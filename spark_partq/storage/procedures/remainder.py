@@ -1,4 +1,4 @@
-"""What partitions still hold of what some group wants: what is lost if they go, and what a change waits for."""
+"""Messages in partitions that some group still wants: a removal loses them, and a change of the count waits for them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ScaleProgress:
     Attributes
     ----------
     what : str
-        For people.
+        What it waits for, in words for people.
     left : int
-        Messages, or groups.
+        How many messages, or groups.
     alone : bool
-        Nobody is there who would do it: no group that is behind has a member that reads the queue, or only time does.
+        No process will end the wait: no group that is behind has a member that reads the queue, or only time ends it.
     """
 
     what: str
@@ -35,9 +35,9 @@ class ScaleProgress:
 
 
 def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
-    """None if every group has settled all of these partitions; with no group, if nothing is stored in them.
+    """What a change waits for. None if every group has settled these partitions; without groups, if they are empty.
 
-    What maintenance has removed, as it was too old, nobody waits for.
+    Messages that maintenance has removed, as they were too old, are not waited for.
     """
     readers, queue_id = freeing(queue, settled_groups(queue)), queue.state.queue_id
     left = unread(queue, partitions, readers)
@@ -66,7 +66,7 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
 
 
 def _of(groups: Sequence[Group]) -> str:
-    """The groups by name: the first of them."""
+    """The names of the first groups, for people."""
     if not groups:
         return ""
     names = ", ".join(group.name for group in groups[:_MOST_NAMED])

@@ -27,18 +27,18 @@ def remove_replica(
     force: bool = False,
     options: Options | None = None,
 ) -> QueueState:
-    """Follow the queue there no more. What is there stays, for `delete_queue`. A promotion that cannot be finished is taken back.
+    """Give up the replica at that location. Its files stay, for `delete_queue`. A promotion that cannot be finished is taken back.
 
     Parameters
     ----------
     force : bool
-        Cancel a promotion that has not ended; and take one back although the replica cannot be asked whether it took over.
+        Cancel a promotion that has not ended. Also take a promotion back if the replica cannot be asked whether it took over.
 
     Raises
     ------
     ReplicaError
-        If it is none, or was promoted, also if it follows another store since; or, without `force`, it is being promoted, or the queue is
-        fenced for it and it cannot be asked.
+        If there is no such replica, or it was promoted, even if it follows another store since. Without `force`, also if it is being
+        promoted, or the queue is fenced for it and it cannot be asked.
     """
     state, target = queue_state(store, queue), store.sibling(location, options)
     if target.uri not in state.replicas:
@@ -51,7 +51,8 @@ def remove_replica(
         with reaching(target):
             replica = table.refresh()
             if replica is not None and replica.queue_id == state.queue_id:
-                # One that another store has registered, and copied nothing to, would be promoted beside this queue, if that goes on.
+                # If this queue goes on, a replica that another store has registered but not yet copied to could still be promoted beside
+                # it.
                 goes_on = state.fenced_by is None and incarnation_there(target, queue) == state.incarnation
                 is_own = goes_on or not follows_another(target, replica, store, state)
                 why = f"it follows {replica.primary}"
@@ -65,7 +66,7 @@ def remove_replica(
             queue=queue,
             location=target.uri,
         )
-    # Those that are not promoted from here on: any replica that the table has next is followed anew, and has another id.
+    # The replicas that are not promoted from here on. A replica that is made there later has another id.
     gone = {state.replica_ids.get(target.uri, "")}
     if replica is not None and is_own:
         with reaching(target):
@@ -78,7 +79,7 @@ def remove_replica(
             queue=queue,
             location=target.uri,
         )
-    given_way = force or replica is not None  # a promotion that began before may fence the queue yet
+    given_way = force or replica is not None  # a promotion that began before may still fence the queue
     while state.usable and decide_replicas.is_followed(state, target.uri, gone):
         unfenced = state.last_fence if given_way else None
         if given_way and state.fenced_by == target.uri:

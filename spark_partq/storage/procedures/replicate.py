@@ -1,10 +1,10 @@
 """Keeps a queue's replica in another store up to date (S7).
 
-A replica has the queue's tables and those of the groups that read it, under the same names and with the same versions, each as its
-original was at some moment (`storage.replica.table_copy`). A pass reads the groups first, then the queue, copies the messages, after the
-manifests of the batches that they belong to (`storage.replica.manifest_copy`), and only then lets the copies of the queue's and the groups' tables go on to what it had read. So wherever it is interrupted, no position
-of the replica lies past its messages, its control table names no map whose seals are missing, and no partition is sealed or fenced without
-a reason in the control table.
+A replica has the queue's tables and the tables of the groups that read it, under the same names and with the same versions. Each table is as its
+original was at some moment (`storage.replica.table_copy`). A pass reads the groups first, then the queue. It copies the manifests of batches
+(`storage.replica.manifest_copy`) before the messages of these batches. Only then it moves the copies of the queue's and the groups' tables on to
+the state that it had read. So wherever a pass is interrupted, no position of the replica lies past its messages, its control table names no map
+whose seals are missing, and no partition is sealed or fenced without a reason in the control table.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from spark_partq.storage.store import Store, partition_folder, partition_numbers
 
 
 class Replicator:
-    """Keeps one replica. It remembers how far each copy is, so that a pass over what has not changed is one refresh of each table.
+    """Keeps one replica up to date. It remembers how far each copy is, so a pass without changes costs one refresh of each table.
 
     Used by one thread; several processes may keep the same replica.
 
     Parameters
     ----------
     location : str
-        Where the replica's store is, a folder or an object-store URI.
+        The replica's store: a folder or an object-store URI.
     options : dict, optional
-        Storage options of that store; those of the queue's own if both are on object stores.
+        Storage options of that store. Without them, those of the queue's store are used if both are object stores.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class Replicator:
         self.target = store.sibling(location, options)
         self._taking_over = taking_over
         self._readers = Readers(store, self.target)
-        self._replica_ids: dict[str, str] = {}  # by queue, of the copy that is remembered
+        self._replica_ids: dict[str, str] = {}  # by queue, the id of the copy that is remembered
         self._tables: dict[str, ReplicaTable] = {}
         self._copies: dict[str, TableCopy] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
         self._sources: dict[int, DeltaLog] = {}
-        self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue what its copied control table explains
-        self._incarnations: dict[str, str] = {}  # by queue that which its copy knows
-        self._used_there: set[str] = set()  # groups that went their own way there
+        self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue, the marks that its copied control table explains
+        self._incarnations: dict[str, str] = {}  # by queue, the incarnation that its copy knows
+        self._used_there: set[str] = set()  # groups that are used there, and no longer copied
 
     def register(self) -> None:
-        """Make the replica known to both sides, unless it is.
+        """Make the replica known to both stores, unless it is known already.
 
         Raises
         ------
         ReplicaError, QueueFencedError, NotAStoreError, QueueNotFoundError
-            If it cannot be one; nothing was written.
+            If the other store cannot hold the replica; nothing was written.
         """
         self._check_follows()
         state = self._check_source()
@@ -107,7 +107,7 @@ class Replicator:
         Raises
         ------
         ReplicaError
-            If it was promoted or removed, cannot be written, or is a copy of something else.
+            If the replica was promoted or removed, cannot be written, or is a copy of another queue.
         QueueFencedError
             If another replica took over.
         """
@@ -135,7 +135,7 @@ class Replicator:
         return report
 
     def _pass(self, state: QueueState) -> tuple[int, list[PartqError]]:
-        if self._is_another(self.queue):  # and those of its groups may be others, too
+        if self._is_another(self.queue):  # and the copies of its groups may be others, too
             self._copies, self._offsets, self._marks, self._incarnations, self._used_there = {}, {}, {}, {}, set()
         groups = list(self._readers.of(state))
         self._check_history(groups)
@@ -145,7 +145,7 @@ class Replicator:
         for group, read in groups:
             together = None if group.name in self._used_there else self._together(read)
             if together is None:
-                continue  # it goes its own way there, with another of its queues
+                continue  # the group is used there, with another of its queues
             try:
                 copies = [self._copy(folder, tuple(read.values())) for folder in group_tables(group)]
                 captured += reversed([(set(read.values()), copy, list(copy.steps())) for copy in copies])
@@ -164,7 +164,7 @@ class Replicator:
         planned, unknown = parts(self.store, self.target, states, self.queue, self._replica)
         problems += unknown.values()
         done = each(self._begin, planned, problems)
-        # Between the two, so that no copy has a part of a batch without its manifest.
+        # Between reading and applying, so that no copy has a part of a batch without its manifest.
         done = each(lambda part: part.manifests.copy(), done, problems)
         done = each(apply, reversed(done), problems)
         done = each(lambda part: part.manifests.remove(), done, problems)
@@ -185,7 +185,7 @@ class Replicator:
         part.read = self._read_queue(state)
 
     def _is_another(self, queue: str) -> bool:
-        """Whether another copy of the queue was made there than the one that is remembered; then that is forgotten."""
+        """Whether the copy of the queue there is another one than the copy that is remembered. If so, the remembered one is forgotten."""
         replica = self._replica(queue)
         known = "" if replica is None else replica.replica_id
         if self._replica_ids.setdefault(queue, known) == known:
@@ -199,7 +199,7 @@ class Replicator:
         return True
 
     def _read_queue(self, state: QueueState) -> tuple[TableCopy, list[Step], QueueState, Read]:
-        """What is new in a queue's tables; again if messages may have left the parent meanwhile, to where they are not explained (S6)."""
+        """Read what is new in a queue's tables. Read again if messages may have left the parent meanwhile, as this state does not explain them (S6)."""
         queue = state.name
         control = self._copy(f"{queue_folder(queue)}/control", (queue,))
         while True:
@@ -210,10 +210,10 @@ class Replicator:
             newest = queue_state(self.store, queue) if PARENT in numbers else state
             if (newest.generation, newest.stuck) == (state.generation, state.stuck):
                 return control, steps, state, new
-            state = newest  # of which another pass may have copied all, so that no step is left
+            state = newest  # another pass may have copied all of it, so that no step is left
 
     def _apply(self, control: TableCopy, steps: list[Step], state: QueueState, partitions: Read) -> int:
-        """Let the copies of a queue go on to that state: the partitions before the control table, but for seals and fences, which it explains."""
+        """Move the copies of a queue on to that state: partitions before the control table, but seals and fences after it, as it explains them."""
         known = self._marks.get(state.name)
         if known is None and control.version >= 0:
             known = explains(queue_state(self.target, state.name))
@@ -230,7 +230,7 @@ class Replicator:
         return commits
 
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
-        """Refuse, before anything is copied, a replica of which one table has another history than its original."""
+        """Refuse, before anything is copied, a replica if the history of one of its tables differs from its original's."""
         copies = [self._copy(folder, (self.queue,)) for folder in queue_tables(self.target, self.queue)]
         self.target.map(lambda copy: copy.check_history(), copies)
         for group, read in groups:
@@ -242,18 +242,18 @@ class Replicator:
                 except OtherHistoryError:
                     if not was_closed(self.store, self.target, folder):
                         raise
-                    self._used_there.add(group.name)  # with a queue that was promoted there, and is so no more
+                    self._used_there.add(group.name)  # it was used with a queue that was promoted there once
                     break
-                except ReplicaError:  # one that was created again; the others are copied, and then it is told
+                except ReplicaError:  # the group was created again; the error comes after the others are copied
                     continue
 
     def _capture(self, copy: TableCopy, state: QueueState) -> tuple[list[Step], QueueState]:
-        """What is new in a queue's control table, and the state of the queue after exactly that.
+        """What is new in a queue's control table, and the queue's state after exactly these facts.
 
         Parameters
         ----------
         state : QueueState
-            As it was read in this pass.
+            The state that was read in this pass.
         """
         while True:
             steps = list(copy.steps())
@@ -263,9 +263,9 @@ class Replicator:
             state = newest
 
     def _together(self, read: Mapping[str, str]) -> set[str] | None:
-        """Which of a group's queues have their replica there, too: its positions in them must not lie past their messages.
+        """Which of a group's queues have their replica there, too: the group's positions in them must not lie past their messages.
 
-        None if one of them was promoted: then the group is used there.
+        None if one of these queues was promoted: then the group is used there.
         """
         together = set()
         for id_, name in read.items():
@@ -296,7 +296,7 @@ class Replicator:
         return self._incarnations.get(state.name) != state.incarnation and complete.lacks(self.target, state)
 
     def _announce(self, folder: str, version: int) -> None:
-        """A jump is known before it is made, so that who promotes can take its place; and none is made after that."""
+        """Announce a jump before it is made, so that a promotion can take its version's place. No jump is made after the promotion has begun."""
         self._table(self.queue).decide(lambda replica: decide_replica.announce_jump(replica, folder, version))
         self._check_open(folder)
 
@@ -320,7 +320,7 @@ class Replicator:
 
     # ---- refusals
     def _check_follows(self) -> ReplicaState | None:
-        """What the replica says of itself, if it was not promoted."""
+        """The replica's state, if it was not promoted; raises if it was."""
         with reaching(self.target):
             replica = self._replica(self.queue)
         if replica is not None:
@@ -346,7 +346,7 @@ class Replicator:
         if replica is not None:
             decide_replica.check_same_queue(replica, self.target.uri, state.queue_id)
             if not replica.removed and not follows_another(self.target, replica, self.store, state):
-                return  # each pass checks the tables, and goes on beside a group that is none of the copy
+                return  # each pass checks the tables, and goes on despite a group that is not of the copy
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
             raise ReplicaError(
                 f"{self.target.uri} holds a queue {self.queue!r} that is none of its replicas; choose another location, or delete "
@@ -376,7 +376,7 @@ def replicate(
     Raises
     ------
     ReplicaError
-        If that cannot be a replica of this queue (nothing was written then), was promoted, or cannot be written.
+        If the other store cannot hold a replica of this queue (then nothing was written), or the replica was promoted, or cannot be written.
     QueueFencedError, NotAStoreError, QueueNotFoundError
     """
     replicator = Replicator(store, queue, location, options)

@@ -1,4 +1,4 @@
-"""Setting a group's positions, while nobody consumes in it."""
+"""Setting a group's positions, while no query consumes in the group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark_partq.storage.queue.handle import Queue, attach_group, barrier_of, fi
 from spark_partq.storage.queue.starting import first_since
 from spark_partq.storage.store import Store
 
-# So often it is announced anew, when others come between.
+# How often the reset is announced again when other processes come between.
 _TRIES = 100
 
 
@@ -87,7 +87,7 @@ def reset_offsets(
 
 
 def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
-    """The queues that are meant: all that the group reads and that are there, or those of these names."""
+    """The queues to reset: all that the group reads and that exist, or the queues of these names."""
     read = {queue.name: queue_id for queue_id, queue in group.state.queues.items()}
     if isinstance(names, str) or (names is not None and not names):
         raise InvalidArgumentError(
@@ -102,7 +102,7 @@ def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
         )
     found = []
     for name in sorted(set(read if names is None else names)):
-        with contextlib.suppress(*([QueueNotFoundError] if names is None else [])):  # one that was deleted
+        with contextlib.suppress(*([QueueNotFoundError] if names is None else [])):  # a queue that was deleted
             queue = open_queue(group.store, name)
             if queue.state.queue_id == read[name]:
                 check_primary(queue, opening=True)
@@ -117,7 +117,7 @@ def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
 
 
 def _planned(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> dict[PartitionId, OffsetReset]:
-    """What is set to what, as of the last refresh of the group; the queues are read now.
+    """Which positions are set to which offsets, as of the last refresh of the group. The queues are read now.
 
     Raises
     ------
@@ -143,11 +143,11 @@ def _planned(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> 
 
 
 def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> list[OffsetReset]:
-    """Announce it in each queue; then plan and commit it, if nobody has made that void meanwhile (`core.queue.resetting`)."""
+    """Announce the reset in each queue. Then plan and commit it, if no process has made it void meanwhile (`core.queue.resetting`)."""
     planned: dict[PartitionId, OffsetReset] = {}
 
     def reset() -> list[Reset]:
-        """On the newest state of the group, and after that of the queues."""
+        """Plan on the newest state of the group, and then of the queues."""
         nonlocal planned
         number = group.state.resets + 1
         planned = _planned(group, queues, goal, now_us)
@@ -163,7 +163,7 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         announced = max(queue.state.resets.get(group.name, 0) for queue in queues)
         if (
             announced > group.state.resets + 1
-        ):  # a promoted replica may know of resets by the queue, and not by the group
+        ):  # in a promoted replica the queue may know of resets that the group does not
             group.decide(partial(list, [VoidResets(announced)]), user_and_host())
         number = group.state.resets + 1
         for queue in queues:
@@ -183,7 +183,7 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
 
 
 def _overtaking(group: Group, queues: Sequence[Queue], positions: Mapping[PartitionId, int]) -> list[PartitionId]:
-    """Other partitions of which messages were handed out that must wait now for messages that come again: a replay would not wait."""
+    """Other partitions whose handed-out messages must now wait for messages that come again. A replay of these would not wait."""
     found = []
     for queue in queues:
         queue_id = queue.state.queue_id
@@ -198,7 +198,7 @@ def _overtaking(group: Group, queues: Sequence[Queue], positions: Mapping[Partit
 
 
 def _settled(floors: Callable[[int], int], new: Mapping[int, int], number: int) -> int:
-    """Below which offset of a partition the group has settled everything, once these are its positions."""
+    """The offset of a partition below which the group has settled everything, once these are its positions."""
     return min(floors(number), new.get(number, floors(number)))
 
 

@@ -7,14 +7,14 @@ import logging
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.storage.queue.handle import Queue
 
-# So often they are.
+# How often they are written again.
 MAX_REWRITES = 3
 
 _log = logging.getLogger("spark_partq")
 
 
 def check_rewrites(queue: Queue, rewrites: int, took_s: float) -> None:
-    """Files became too old before they were durable: they are written again, but not again and again."""
+    """Files became too old before they were durable. They are written again, but the number of times is limited: then this raises."""
     grace_s = queue.state.settings.vacuum_grace_ms / 1000
     what = (
         f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that nothing names may be deleted after "

@@ -1,7 +1,7 @@
 """Changing a queue's partition count while it is in use (S1, S2, S4, S5).
 
-Every step follows from the tables and may be taken by anybody, again and again: by the process that asked for the change, by
-another that asks for the same after it died, and by a producer that meets a seal.
+Every step follows from the tables, and any process may take it, any number of times: the process that asked for the change, another process that
+asks for the same change after the first one died, and a producer that meets a seal.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ def scale(
     report: Callable[[ScaleProgress], None] = lambda _: None,
     replica_options: Options | None = None,
 ) -> QueueState:
-    """Change the count, and wait until that has ended.
+    """Change the count, and wait until the change has ended.
 
-    With ``live`` it does not wait until partitions to be removed are drained while nobody reads them, nor for `min_retention_ms`: whoever does later ends it. A
-    replica has all messages before, and knows the new count after (S7).
+    With ``live`` it does not wait for partitions that no member reads, nor for `min_retention_ms`: a later reader, or maintenance, ends the
+    change. Replicas have all messages before the change, and know the new count after it (S7).
 
     Raises
     ------
     InvalidArgumentError, ScalingInProgressError, QueueFencedError, ReplicaError, ClockSkewError
-        Before anything is changed. ScalingInProgressError also when `timeout_s` is over: run it again to go on; and if somebody took the
-        change back, or asked for another one meanwhile. InvalidArgumentError also with ``delete``, if more came in than `confirm_lost` until the
-        partitions were sealed: the count is changed then, and nothing is removed. QueueFencedError also when a replica takes over meanwhile: the
-        change goes on there, once it is asked for again.
+        Before anything is changed. ScalingInProgressError also when `timeout_s` is over: run it again to go on; and if another caller took the
+        change back, or asked for another one meanwhile. InvalidArgumentError also with ``delete``, if more than `confirm_lost` messages came in
+        before the partitions were sealed: then the count is changed, and nothing is removed. QueueFencedError also when a replica takes over
+        meanwhile: the change goes on there, once it is asked for again.
     """
     arguments.count_or_none("confirm_lost", confirm_lost)
     arguments.seconds_or_none("timeout_s", timeout_s)
     check_primary(queue, opening=True, options=replica_options)
-    # By the time that it notes of a file that goes maintenance deletes it.
+    # The removal records a time, by this machine's clock, for each removed file; by that time maintenance deletes it.
     checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     update_replicas(queue, replica_options)
     start(queue, partitions, mode, confirm_lost)
@@ -80,9 +80,9 @@ def scale(
             )
         if mode == "delete":
             _remove_the_rest(queue, partitions, confirm_lost)
-        # So that members that died while nobody else is there are waited for no longer, also those of a group that came since.
+        # Decide for the groups, so that dead members leave them even if no other member is alive; also for groups that attached since.
         for name in queue.state.groups:
-            # A group may have been deleted, have not joined yet, or have an assignor that is not known here.
+            # A group may have been deleted, may have no members yet, or may use an assignor that is not installed here.
             with contextlib.suppress(PartqError):
                 if name not in watchers:
                     watchers[name] = Rebalancer(queue.store, name)
@@ -109,12 +109,12 @@ def _check_is_as_asked(state: QueueState, partitions: int, mode: Mode) -> None:
 
 
 def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) -> None:
-    """Remove what lies in partitions to be removed, if the map in force is the one that was asked for: until they were sealed more came in than was confirmed.
+    """Remove the messages of partitions to be removed, if the map that was asked for is in force: more had come in before the seals than was confirmed.
 
     Raises
     ------
     InvalidArgumentError
-        If that is more.
+        If they are more than `confirm_lost`.
     """
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
@@ -127,8 +127,8 @@ def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) ->
 
 
 def _left(queue: Queue, state: QueueState, partitions: int) -> Remainder:
-    """What the partitions hold that a map of this count does not name."""
-    # What every group has acknowledged is settled first: no owner goes back behind it.
+    """The messages of the partitions that a map of this count does not name."""
+    # Messages that every group has acknowledged are settled first: no owner goes back before them.
     if partitions == state.partition_count:
         undrained(queue, state.removing)
     return measure_remainder(queue, state.not_named_by(partitions))
@@ -156,13 +156,13 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
         remainder = _left(queue, state, partitions) if mode == "delete" and state.scaling is None else None
         return decide.start_scaling(state, partitions, mode, remainder, confirm_lost, finished)
 
-    # What an interrupted change has left to do; each of them, whatever the others had.
+    # The steps that an interrupted change has left; each one is done, whatever the others return.
     finished = any([update_groups(queue), close_parent(queue), remove_files(queue)])
     return queue.control.decide(facts)
 
 
 def step(queue: Queue, replica_options: Options | None = None) -> ScaleProgress | None:
-    """Take a change of the count as far as it can go now; None if nothing is left to do.
+    """Take a change of the count as far as it can go now. Returns what it waits for; None if nothing is left to do.
 
     Raises
     ------

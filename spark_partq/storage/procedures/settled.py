@@ -1,4 +1,4 @@
-"""What groups have settled of a queue, measured so that no reset of their positions comes between (Q8, S2)."""
+"""What groups have settled in a queue, measured so that no reset of their positions comes between (Q8, S2)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_partq.storage.queue.handle import Queue
 def settled_groups(queue: Queue) -> list[Group]:
     """The groups that are attached, as of the queue's last refresh.
 
-    Resets that were announced by then and are not made yet are void now. One that is announced later makes the commit fail that rests on
-    this.
+    Resets that were announced by then and are not made yet become void. A reset that is announced later makes a commit fail that relies
+    on this result.
     """
     found = groups(queue)
     for group in found:

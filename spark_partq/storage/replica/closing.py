@@ -1,7 +1,8 @@
-"""Ends the following of a table: from then on the copy is a table of its own (S7).
+"""Closes the copy of a table: from then on no pass can write to it, and it is a table of its own (S7).
 
-A table is closed once, by the promotion whose mark it takes first: after the mark nothing of a pass can be put any more, and whoever comes later,
-in the same promotion or in that of another queue of a group, only finishes what the mark says. So who slept changes nothing of a table that is used.
+A table is closed once, by the promotion that first puts its mark. After the mark a pass can put nothing any more. A process that comes later, in
+the same promotion or in the promotion of another queue of a group, only finishes what the mark says. So a process that slept changes nothing in
+a table that is in use.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spark_partq.storage.replica.table_copy import put_same
 from spark_partq.storage.rows import version_of
 from spark_partq.storage.store import Store
 
-# The version up to which nothing can be put any more, with the incarnation of each promotion.
+# Prefix of a mark, which names the promotion's incarnation. Its value is the version up to which nothing can be put any more.
 CLOSED = "partq:closed"
 
 TakingOver = Callable[[], Collection[ReplicaState]]
@@ -29,19 +30,19 @@ def _nobody() -> Collection[ReplicaState]:
 
 
 def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], taking_over: TakingOver = _nobody) -> None:
-    """End the following of a table, unless another promotion has.
+    """Close the copy of a table, unless another promotion has closed it.
 
-    A commit with a mark takes the next number. If a jump was announced beyond it, or files of later commits were copied, which would look as if
-    the log had been cut off (`storage.rows`), a checkpoint of what the copy is now brings the log behind them.
+    A commit with a mark takes the next number. A jump may have been announced beyond this number, or files of later commits may have been
+    copied, which would look as if the log had been cut off (`storage.rows`). Then a checkpoint of the present state moves the log beyond them.
 
     Parameters
     ----------
     incarnation : str
-        Of the promotion.
+        The incarnation of the promotion.
     jumps : iterable of int
         Versions of all jumps that were announced before the promotion began.
     taking_over : function
-        The replicas here that take over, of all queues to which the table belongs; asked after the table was read.
+        Returns the replicas here that take over, of all queues to which the table belongs. Called after the table was read.
     """
     mine, announced = f"{CLOSED}/{incarnation}", tuple(jumps)
 
@@ -52,7 +53,7 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], tak
         if table.recorded(mine) < 0:
             replicas = taking_over()
             if any(replica.promoted for replica in replicas):
-                return  # it is used
+                return  # the table is in use
             apps = {f"{CLOSED}/{replica.incarnation}" for replica in replicas}
             marks = {app: txn.version for app, txn in table.snapshot.transactions.items() if app.startswith(CLOSED)}
             theirs = [version for app, version in marks.items() if app in apps]
@@ -60,15 +61,15 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], tak
             table.commit(transactions={mine: until}, operation="CLOSE REPLICA")
         if table.version < table.recorded(mine):
             _skip_to(table, table.recorded(mine), mine)
-            raise Conflict  # a jump may have been made there, which knows nothing of the mark
+            raise Conflict  # a jump may have been made there, which does not have the mark
 
     retrying(store.runtime, attempt, f"the end of a replica's table {folder}")
 
 
 def was_closed(store: Store, target: Store, folder: str) -> bool:
-    """Whether a promotion there has ended the following of a table's copy: it has a mark that the original has not.
+    """Whether a promotion there has closed the copy of a table: the copy has a mark that the original lacks.
 
-    Not one that was cancelled: then nobody uses the table.
+    A promotion that has not ended, or was cancelled, does not count: then the table is not in use there.
     """
     original, copy = (_marks(DeltaLog(of, folder, f"the table {folder}")) for of in (store, target))
     if copy <= original:
@@ -86,9 +87,10 @@ def _marks(table: DeltaLog) -> set[str]:
 
 
 def _skip_to(table: DeltaLog, version: int, mark: str) -> None:
-    """Put a checkpoint of what the table is, unless there is one of that version.
+    """Put a checkpoint of the table's present state under that version, unless there is one.
 
-    The first with the mark puts it, before the table is used. So who sleeps here, and knows less by then, finds that version taken.
+    The first process that has seen the mark puts it, before the table is used. So a process that sleeps here, and knows an older state, finds
+    that version taken.
     """
     with table.explained():
         snapshot = table.log.load(tombstones=True)

@@ -16,7 +16,7 @@ from spark_partq.storage.store import Store, queue_folder
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What one pass did: versions copied, and what was left of each partition, in messages, when it ended."""
+    """What one pass did: how many versions it copied, and how many messages of each partition were left when it ended."""
 
     commits: int
     lag: dict[int, int]
@@ -27,24 +27,25 @@ class SyncReport:
 
 
 def is_complete(target: Store, queue: str) -> bool:
-    """Whether a pass has ended, and if the copy then got messages of a later incarnation, one since."""
+    """Whether a pass has ended. If the copy then got messages of a later incarnation: whether a pass has ended since."""
     return target.files.info(_path(queue)) is not None
 
 
 def is_whole(target: Store, replica: ReplicaState) -> bool:
-    """Whether it was complete when its promotion began, or is: since then a pass that slept may have taken that back."""
+    """Whether the replica is complete, or was so when its promotion began: a pass that slept may have removed the file since."""
     return replica.phase is Phase.PROMOTING or is_complete(target, replica.queue)
 
 
 def has_ended(target: Store, queue: str, lag: int) -> None:
-    """A pass has ended, and left so many messages."""
+    """Record that a pass has ended, and how many messages it left."""
     target.files.put(_path(queue), json.dumps({"at": target.now().isoformat(), "lag": lag}).encode())
 
 
 def begin(target: Store, state: QueueState) -> bool:
-    """A pass is about to copy a queue whose incarnation the copy lacks; whether the copy was whole, and is not until the pass ends.
+    """A pass is about to copy a queue whose incarnation the copy lacks: the copy is not whole until the pass ends. Returns whether it was whole before.
 
-    It gets messages before the fact that says which offsets of the former incarnation are the same.
+    The copy gets messages of the new incarnation before the fact that says up to which offsets both incarnations have the same
+    messages.
     """
     was_whole = is_complete(target, state.name)
     target.files.delete(_path(state.name))

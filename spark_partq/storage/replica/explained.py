@@ -1,4 +1,4 @@
-"""How far the partitions of a replica may go on, as its control table explains it (S7)."""
+"""How far the copies of partitions may go on, so that the replica's control table explains their seals and fences (S7)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Read = Sequence[tuple[TableCopy, list[Step]]]  # partitions, each with what a pa
 
 
 def explains(state: QueueState) -> tuple[int, bool, int]:
-    """What decides how far partitions may go on."""
+    """The part of a queue's state that decides how far the copies of partitions may go on."""
     return *state.may_be_marked, state.generation
 
 
 def go_on(target: Store, partitions: Read, state: QueueState, is_last: bool = True) -> int:
-    """Let the copies of partitions go on as far as that state of the queue explains; return how many commits that were.
+    """Move the copies of partitions on as far as that state of the queue explains; return how many commits that were.
 
-    The parent comes last: messages that left it are where they went. While its messages are stuck by a state on the way to the one that
-    was read, it waits, as where they went may be explained later (S6).
+    The parent comes last, so that messages that left it are in the other partitions already. If its messages are stuck in a state that is not
+    yet the last one that was read, the parent waits, as a later state may explain where they went (S6).
     """
     folder = partition_folder(state.name, PARENT)
     others = [pair for pair in partitions if pair[0].folder != folder]
@@ -44,23 +44,23 @@ def _becomes_exclusive(state: QueueState) -> bool:
 
 
 def explained(steps: Iterable[Step], state: QueueState, sealed: int = -1) -> Iterator[Step]:
-    """As many of a partition's steps as end where the copied control table says why the partition is sealed or fenced, or is not.
+    """The first steps of a partition, up to the last state whose seal and fence the copied control table explains.
 
-    A seal that belongs to a change which began after the control table was read waits for the next pass; so do a fence, and what comes behind
-    the seal of the map in force.
+    A seal of a change that began after the control table was read waits for the next pass. So do a fence, and steps after the seal of the map
+    in force.
 
     Parameters
     ----------
     sealed : int
-        The last generation under which the copy is sealed, if that counts.
+        The last generation under which the copy is sealed, if it counts.
     """
     if sealed >= state.generation:
         return
     held: list[Step] = []
-    marks = dict.fromkeys((SEALED, FENCED, UNFENCED), -1)  # what the copy says already was explained when it was copied
+    marks = dict.fromkeys((SEALED, FENCED, UNFENCED), -1)  # the copy's own marks were explained when copied
     for step in steps:
         if max(map(generation_of, step.recorded), default=-1) > state.generation:
-            return  # behind the seal, in a jump or where an earlier pass has copied that
+            return  # after the seal: in a jump, or if an earlier pass has copied the seal
         marks = {app: step.recorded.get(app, mark) for app, mark in marks.items()}
         held.append(step)
         if state.explains(marks[SEALED], is_fenced(marks[FENCED], marks[UNFENCED])):

@@ -1,4 +1,4 @@
-"""Which store a replica follows: the first that it was made from, and after a promotion the one that took over (S7)."""
+"""Which store a replica follows: at first the one that it was made from, after a promotion the one that took over (S7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_partq.storage.store import Store
 
 
 def follow(table: ReplicaTable, primary: Store, state: QueueState) -> ReplicaState | None:
-    """Let the store of that table have a replica of the queue of the store `primary`; the replica after that."""
+    """Begin a replica of the queue of the store `primary` in the store of that table, or let one follow it. Returns the replica's state."""
     target, replica_id = table.store, str(table.store.runtime.new_uuid())
 
     def facts(replica: ReplicaState | None) -> decide.Facts:
@@ -22,9 +22,9 @@ def follow(table: ReplicaTable, primary: Store, state: QueueState) -> ReplicaSta
 
 
 def follows_another(target: Store, replica: ReplicaState | None, primary: Store, state: QueueState) -> bool:
-    """Whether a replica follows another store: one from which this one has taken over, or which had taken over from this one.
+    """Whether a replica follows another store than `primary`: one from which `primary` has taken over, or one that had taken over from it.
 
-    The same store may have two names; then it knows the replica's id, and the copy its incarnation.
+    The same store may have two names. Then the queue knows the replica's id, and the copy has the queue's incarnation.
     """
     if replica is None or replica.primary == primary.uri:
         return False

@@ -1,4 +1,4 @@
-"""Which groups in a store are copies of another store's, which nobody but a replicator changes (S7)."""
+"""Which groups in a store are copies of groups in another store. Only a replicator changes copies (S7)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from spark_partq.storage.store import Store
 
 
 def is_copy(group: Group) -> bool:
-    """Whether the group in its store, as of its last refresh, is a copy."""
+    """Whether the group in its store is a copy, as of its last refresh."""
     return replica_of(group) is not None
 
 
 def replica_of(group: Group) -> str | None:
     """The replica with which a group is copied into its store; None if the group is used there.
 
-    It is used where a queue that it reads is: one that was promoted, or that never was a replica. A copy may not have come so far yet
-    that it says what the group reads; then the replicas are asked which groups are attached to them.
+    A group is used where a queue that it reads is used: a queue that was promoted, or that never was a replica. A copy may not yet
+    have the facts that say what the group reads; then the replicas are asked which groups are attached to them.
     """
     found = ""
     for queue_id, queue in group.state.queues.items():
@@ -43,7 +43,7 @@ def replica_of(group: Group) -> str | None:
 
 
 def check_not_copied(group: Group) -> None:
-    """Refuse a group, as of its last refresh, that is a copy.
+    """Refuse a group that is a copy, as of its last refresh.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def check_not_copied(group: Group) -> None:
 
 
 def _attached_to(group: Group) -> str | None:
-    """A replica to which the group is attached; none if it is attached to one that was promoted."""
+    """A replica to which the group is attached; None if it is attached to one that was promoted."""
     names = group.store.named("queues")
     attached = [
         replica
@@ -74,7 +74,7 @@ def _attached_to(group: Group) -> str | None:
     return attached[0].queue if attached else None
 
 
-# What cannot be read says nothing of the group.
+# A queue that cannot be read says nothing about the group.
 def _replica(store: Store, name: str) -> ReplicaState | None:
     try:
         return replica_state(store, name)

@@ -1,8 +1,9 @@
-"""Whether a table and its copy have one history (S7).
+"""Whether a table and its copy have the same history (S7).
 
-Each commit has a token of its own. The table still has the version at which the copy ends, with the same token; or it has cleaned that
-version up and gone on, and then what the copy holds must be known to its checkpoint. Otherwise the table was put back to an older state,
-as from a backup, or something else has written to the copy: to copy more would mix two histories, and what only the copy has would be lost.
+Each commit has its own token. If the history is the same, the table still has the version at which the copy ends, with the same token. Or
+it has cleaned that version up and gone on; then its checkpoint must know what the copy holds. Otherwise the table was restored to an older
+state, for example from a backup, or another program has written to the copy. To copy more would mix two histories, and data that only the
+copy has would be lost.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from spark_partq.storage.parquet import read_columns
 from spark_partq.storage.queue.file_index import SINCE, Ints, IrregularFiles, offsets_of, times_of
 from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
 
-# Offsets, and when the message of each was enqueued: microseconds since 1970
+# Offsets, and when each one's message was enqueued: microseconds since 1970
 _Times = tuple[Ints, Ints]
 _NONE: _Times = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str | None) -> bool:
-    """Refuse a copy that ends at version `at` with that token, if its original has another one there.
+    """Refuse a copy that ends at version `at` with that token, if its original has another token at that version.
 
     Returns
     -------
     bool
-        False if the original does not have that version any more, or not yet.
+        False if the original no longer has that version, or does not have it yet.
 
     Raises
     ------
     OtherHistoryError, DamagedLog
     ReplicaError
-        If it is another table.
+        If the original is another table.
     """
     theirs = token_at(source, at)
     if token == theirs:
@@ -63,7 +64,7 @@ def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str
 
 
 def check_has_version(source: LogFolder, target: LogFolder, at: int, token: str | None) -> bool:
-    """Refuse a copy that ends at version `at` with that token, if its original has another one there, or none yet.
+    """Refuse a copy that ends at version `at` with that token, if its original has another token at that version, or does not have that version yet.
 
     Returns
     -------
@@ -79,7 +80,7 @@ def check_has_version(source: LogFolder, target: LogFolder, at: int, token: str 
         return True
     names = source.names()
     check_not_behind(source, target, names.last, at)
-    # An older state that was put back may have gone on, to this version, since it was looked for.
+    # A restored older state may have gone on to this version since the version was looked for.
     return at in names.entries and check_same_history(source, target, at, token)
 
 
@@ -90,7 +91,7 @@ def check_not_behind(source: LogFolder, target: LogFolder, until: int, at: int) 
     ------
     OtherHistoryError
     ReplicaError
-        If there is no such table any more.
+        If the original does not exist any more.
     """
     if until < 0 <= at:
         raise ReplicaError(
@@ -116,7 +117,7 @@ def other_history(source: LogFolder, target: LogFolder, how: str) -> OtherHistor
 
 
 def token_at(log: LogFolder, version: int) -> str | None:
-    """The token of a version's commit: its entry has it, or the checkpoint to which a copy has jumped. None if neither is there."""
+    """The token of a version's commit, from its entry, or from the checkpoint to which a copy has jumped. None if neither exists."""
     with contextlib.suppress(FileMissing):
         return log.read(version).token
     with contextlib.suppress(FileMissing):
@@ -125,10 +126,11 @@ def token_at(log: LogFolder, version: int) -> str | None:
 
 
 def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> None:
-    """Refuse a checkpoint that does not know what the copy holds. The versions between the two are not there any more.
+    """Refuse a checkpoint that does not know what the copy holds. The versions between the two do not exist any more.
 
-    Of a partition it knows each of the copy's files that it has not removed, or one with the same messages in its place; of a control table
-    the copy's last fact. An application transaction never goes back, but that of a sink that was forgotten meanwhile.
+    The checkpoint of a partition must name each of the copy's files that the partition has not removed, or a file with the same messages in
+    its place. The checkpoint of a control table must have the copy's last fact. No application transaction may go back, except of a sink
+    that was forgotten meanwhile.
 
     Parameters
     ----------
@@ -155,7 +157,7 @@ def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> Non
 
 def _check_files(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Snapshot) -> None:
     first = min(map(_base, newer.files.values()), default=None)
-    # Files without some messages, and segments, stand in the place of others
+    # Rewritten files: files without deleted messages, and segments, take the place of others
     rewritten = sorted((add for add in newer.files.values() if add.tags), key=_base)
     bases = list(map(_base, rewritten))
     removed_until = math.inf if first is None else first
@@ -170,13 +172,16 @@ def _check_files(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Sn
 
 
 def _agree(mine: _Times, theirs: _Times) -> bool:
-    """Whether the messages that both have came at the same moments: those of another history did not."""
+    """Whether the messages that both have were enqueued at the same moments. In another history they were not."""
     _, here, there = np.intersect1d(mine[0], theirs[0], assume_unique=True, return_indices=True)
     return np.array_equal(mine[1][here], theirs[1][there])
 
 
 def _times(log: LogFolder, add: Add) -> _Times:
-    """The offsets of a file, and when their messages were enqueued. Of a segment only those that are left; its file has been copied."""
+    """The offsets of a file, and when their messages were enqueued.
+
+    For a segment, only the offsets that are left; the segment's file is in the copy.
+    """
     base, last_us, is_segment = _base(add), *_time(add)
     if not is_segment:
         offsets = np.arange(base, _end(add))
@@ -217,7 +222,7 @@ def _check_facts(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Sn
 
 
 def _facts(store: Store, folder: str, names: Iterable[str]) -> dict[int, tuple[object, ...]]:
-    """The facts in these files, by their number; none if they hold no facts."""
+    """The facts in these files, by number; empty if the files hold no facts."""
     found: dict[int, tuple[object, ...]] = {}
     for name in names:
         if "-snapshot-" in name:
@@ -242,7 +247,7 @@ def _table_id(log: LogFolder) -> str | None:
 
 
 def history_problem(source: Store, target: Store, folder: str) -> str:
-    """Why the copy of a table has not its original's history; empty if it has, or nobody can tell."""
+    """Why the history of a copy differs from its original's; empty if it does not, or if that cannot be found out."""
     logs = LogFolder(source, folder), LogFolder(target, folder)
     try:
         at = logs[1].names().last
@@ -258,7 +263,7 @@ def history_problem(source: Store, target: Store, folder: str) -> str:
 
 
 def queue_history_problem(source: Store, target: Store, queue: str) -> str:
-    """Of the first of the queue's tables whose copy has not its history, why not; empty if all have."""
+    """Why the history of a copy differs, for the first of the queue's tables where it does; empty if none does."""
     numbers = partition_numbers(target, queue)
     tables = [f"{queue_folder(queue)}/control", *(partition_folder(queue, number) for number in numbers)]
     problems = (history_problem(source, target, table) for table in tables)

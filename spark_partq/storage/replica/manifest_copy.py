@@ -1,8 +1,9 @@
-"""Follows the manifests of a queue: a partition of the copy that has a part of a batch has its manifest, and the files of the rest (Q5, S7).
+"""Copies the manifests of a queue: if a partition of the copy has a part of a batch, the copy has the batch's manifest, and the files of the
+rest (Q5, S7).
 
-A pass captures what is new in the partitions, then copies the manifests that there are by then, and only then lets the copies go on. A
-batch that has a part in what was captured has its manifest, unless it was complete, and the sink further, when the manifests were listed.
-Of such a batch the copy may have a part until the next pass. What moves stuck messages copes with that (`storage.procedures.missing_stuck`).
+A pass captures what is new in the partitions, then copies the manifests that exist by then, and only then moves the copies on. So a batch of
+which a part was captured has its manifest, unless the batch was complete, and the sink further, when the manifests were listed. Of such a batch
+the copy may have only a part until the next pass. The copy of stuck messages handles that case (`storage.procedures.missing_stuck`).
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from spark_partq.storage.store import Store, partition_folder
 
 
 class ManifestCopy:
-    """The manifests of one queue and their copies, in one pass. Made before anything of the partitions is captured.
+    """The manifests of one queue and their copies, in one pass. Made before the partitions are captured.
 
     Parameters
     ----------
     check_open : function
-        Raises if the copy is not a copy any more.
+        Raises if the copy is no longer a copy.
     lacks : function
-        Asked at once, and again where that matters: whether the copy lacks the queue's incarnation; another pass may bring it at any moment. A primary that is lost may have begun a batch,
-        which its sink has computed again where a replica took over: then the copy has another manifest of that batch, and no part of it in its
-        partitions.
+        Whether the copy lacks the queue's incarnation. Asked at once, and again where it matters, as another pass may bring the incarnation at
+        any moment. A primary that is lost may have begun a batch, which its sink has computed again in the replica that took over. Then the copy
+        has another manifest of that batch, and no part of the batch in its partitions.
     """
 
     def __init__(
@@ -44,38 +45,40 @@ class ManifestCopy:
         self._source, self._target, self._queue = source, target, queue
         self._from, self._to = Manifests(source, queue, queue_id), Manifests(target, queue, queue_id)
         self._check_open, self._lacks, self.lacked = check_open, lacks, lacks()
-        # What the source has removed by now was complete, and what made it so will be captured.
+        # If the source has removed a manifest by now, its batch was complete, and the commits that completed it will be captured.
         self._there = self._to.names()
         here = self._from.names()
         self._gone = {name: info for name, info in self._there.items() if name not in here}
 
     def copy(self) -> None:
-        """Copy those that are new, each after its files; after the partitions were captured.
+        """Copy new manifests, each after its files. Called after the partitions were captured.
 
-        A sink that has gone on meanwhile, and keeps positions, is looked for again: nobody could write with it without its last manifest.
+        If a sink that keeps positions has gone on meanwhile, its manifests are listed again: without its last manifest the sink could not write
+        any more.
 
         Raises
         ------
         ReplicaError
-            If the copy has gone its own way.
+            If the copy has another history.
         """
         if self.lacked:
-            self.lacked = self._lacks()  # another pass may have brought it, and manifests, since
-            if self.lacked:  # before anything is brought under the same names; the copy is not whole until a pass ends
+            self.lacked = self._lacks()  # another pass may have brought the incarnation, and manifests
+            if self.lacked:  # before manifests are copied under the same names; the copy is not whole until a pass ends
                 self.remove()
             self._there, self._gone = self._to.names(), {}
         names, before = self._from.names(), None
         while names and names != before:
-            # One after the other, by their numbers.
+            # Manifests are copied one after the other, by their numbers.
             missed = [name.sink_id for name, info in names.items() if not self._brought(name, info, names)]
             again = set(filter(keeps_positions, missed))
             before = names
             names = {name: info for name, info in self._from.names().items() if name.sink_id in again} if again else {}
 
     def _brought(self, name: ManifestName, info: FileInfo, names: Collection[ManifestName]) -> bool:
-        """Copy one; False if it is gone, as its sink has gone on.
+        """Copy one manifest. Returns False if it is gone, as its sink has gone on.
 
-        One of a batch before the sink's last is not needed: who put it late, under the same name as one that was there before, is refused.
+        A manifest of a batch before the sink's last is not needed: if a late process put it under a name that was in use before, that process is
+        refused.
         """
         if name in self._there and self._there[name].size == info.size and not self.lacked:
             return True
@@ -102,7 +105,7 @@ class ManifestCopy:
         return True
 
     def _bring_files(self, manifest: Manifest) -> None:
-        """Copy its files as far as they are there; one that was committed and removed since is not needed."""
+        """Copy the manifest's files as far as they exist. A file that was committed and removed since is not needed."""
         for file in manifest.files:
             path = f"{partition_folder(self._queue, file.partition)}/{file.path}"
             found, here = self._target.files.info(path), self._source.files.info(path)
@@ -110,9 +113,9 @@ class ManifestCopy:
                 copy_file(self._source, self._target, path, file.size_bytes)
 
     def remove(self) -> None:
-        """Remove those that the source had removed before the partitions were captured; after what was captured is applied."""
+        """Remove manifests that the source had removed before the partitions were captured. Called after the captured steps are applied."""
         self._check_open()
-        there = self._to.names() if self._gone else {}  # another pass may have brought one of the same name since
+        there = self._to.names() if self._gone else {}  # another pass may have copied one of the same name since
         self._to.delete([name for name, info in self._gone.items() if there.get(name) == info])
 
     def _is_other(self, name: ManifestName) -> ReplicaError:

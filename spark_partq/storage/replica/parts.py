@@ -23,7 +23,7 @@ class Part:
     """One queue, and what a pass has read of it."""
 
     state: QueueState
-    has_dead_messages: bool  # of others
+    has_dead_messages: bool  # of other queues
     was_whole: bool = False
     manifests: ManifestCopy = field(init=False)
     read: tuple[TableCopy, list[Step], QueueState, Read] = field(init=False)
@@ -36,16 +36,18 @@ def parts(
     first: str,
     replica: Callable[[str], ReplicaState | None],
 ) -> tuple[list[Part], dict[str, PartqError]]:
-    """Those queues, and then their dead-message queues, as far as these are used here and have a replica there; and of which that is not known.
+    """Those queues, then their dead-message queues that are used here and have a replica there; and by name the errors of queues where this is
+    not known.
 
-    In this order they are read: what a group has put aside, and what was put back from there, is in the dead-message queue by then.
+    They are read in this order. So messages that a group has put aside, and messages that were put back, are in the dead-message queue when it
+    is read.
 
     Parameters
     ----------
     first : str
-        The queue whose pass it is.
+        The queue of the pass.
     replica : function
-        What is there of a queue.
+        Returns the state of a queue's replica there.
     """
     dead = {state.settings.dead_letter_queue or "" for state in states.values()} - {"", first}
     found = [Part(state, has_dead_messages=False) for name, state in states.items() if name not in dead]
@@ -74,7 +76,7 @@ def _followed(store: Store, target: Store, queue: str, replica: ReplicaState | N
 
 
 def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[PartqError]) -> list[Part]:
-    """Do it for each, and return those for which it can be done. What cannot be copied of dead messages keeps no other message back."""
+    """Call `do` for each part, and return the parts where it succeeded. An error of a dead-message queue does not keep other queues back."""
     done = []
     for part in parts:
         try:
@@ -89,6 +91,6 @@ def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[Partq
 
 
 def held_back(parts: Iterable[Part], done: Iterable[Part], unknown: Collection[str]) -> set[str]:
-    """The queues whose groups are not copied: what these have put aside may not be there."""
+    """The queues whose groups are not copied, as the messages that these groups have put aside may not be there."""
     failed = {*unknown, *(part.state.name for part in parts)} - {part.state.name for part in done}
     return failed | {part.state.name for part in parts if part.state.settings.dead_letter_queue in failed}

@@ -1,4 +1,4 @@
-"""Which replicas of a queue take over: whoever opens a primary asks, and whoever promotes one of them (S7)."""
+"""Which replicas of a queue take over. A process that opens a primary asks this, and a process that promotes a replica (S7)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark_partq.storage.replica.table import Options, ReplicaTable
 from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store
 
-# A store that cannot be reached so often, with such pauses, is taken for lost by who promotes.
+# A promotion takes a store for lost if it cannot be reached this often, with pauses of this length.
 _ATTEMPTS, _PAUSE_S = 6, 1.0
 _T = TypeVar("_T")
 
 
 class Rival(NamedTuple):
-    """A replica that takes over, or has; `has_taken_over` also if it has become the copy of another primary since."""
+    """A replica that takes over, or has taken over. `has_taken_over` is true also if it has become the copy of another primary since."""
 
     location: str
     table: ReplicaTable
@@ -29,7 +29,7 @@ class Rival(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """Who asks whether others take over: the URI of the primary, and the queue's incarnation there; None if that is not known."""
+    """The primary for which a process asks whether replicas take over: its URI, and the queue's incarnation there (None if it is not known)."""
 
     primary: str
     incarnation: str | None
@@ -45,12 +45,12 @@ def taking_over(
     *,
     patient: bool = False,
 ) -> Iterator[Rival]:
-    """Those of the replicas of a queue that say `Promoting` or `Promoted`, or that went on without it. One that cannot be reached cannot be asked.
+    """Those replicas of a queue that are `Promoting` or `Promoted`, or that went on without it. A replica that cannot be reached is left out.
 
     Parameters
     ----------
     patient : bool
-        Ask again and again before a replica is taken for one that cannot be reached.
+        Ask several times before a replica counts as one that cannot be reached.
     """
     for location in locations:
         table, state = None, None
@@ -64,7 +64,7 @@ def taking_over(
 
 
 def went_on_without(target: Store, replica: ReplicaState, asking: Asking) -> bool:
-    """Whether the copy there follows another primary, whose queue has ended the incarnation of who asks: somebody was promoted in its place."""
+    """Whether the replica follows another primary, where a promotion has ended the asking queue's incarnation."""
     if replica.primary == asking.primary or asking.incarnation is None:
         return False
     with contextlib.suppress(PartqError, OSError, FileMissing):  # its first pass may not have ended
@@ -73,7 +73,7 @@ def went_on_without(target: Store, replica: ReplicaState, asking: Asking) -> boo
 
 
 def patiently(runtime: Runtime, ask: Callable[[], _T]) -> _T:
-    """The answer of a store. One that is lost does not make a lost store: what only that has would be lost with it."""
+    """The answer of a store, after several tries. One lost answer does not mean a lost store: data that only this store has would be lost with it."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return ask()

@@ -10,12 +10,12 @@ from spark_partq.storage.log.entries import Transaction
 
 @dataclass(frozen=True)
 class Step:
-    """One file to put into the copy's log; the data files that it names are there.
+    """One file to put into the copy's log. The data files that it names are in the copy already.
 
     Attributes
     ----------
     token : str or None
-        Of that version's entry.
+        The token of that version's entry.
     cleaned : bool
         The table was vacuumed.
     recorded : dict

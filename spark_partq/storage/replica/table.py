@@ -1,6 +1,6 @@
-"""What says that a queue is a replica, and where replicas may be (S7).
+"""The table that says that a queue is a replica, and where replicas may be (S7).
 
-The table ``queues/<queue>/replica/`` in the replica's store is made first. Until it says that the replica is promoted, nothing but a
+The table ``queues/<queue>/replica/`` in the replica's store is made first. Until it says that the replica is promoted, only a
 `Replicator` writes to the queue's tables there.
 """
 
@@ -38,11 +38,11 @@ from spark_partq.storage.store import Store, partition_folder, queue_folder
 Role = Literal["primary", "replica", "promoted"]
 Options = Mapping[str, str]
 
-# Of one replica. Until files were merged, each jump of a copy left one.
+# The most facts of one replica. Before files were merged, each jump of a copy left one.
 MOST_FACTS = 1_000_000
-# So many files are merged into one.
+# This many files are merged into one.
 MERGE_AFTER = 64
-# Merged files stay for so long, for who is about to read them.
+# How long merged files stay, for processes that are about to read them.
 _GRACE_MS = 86_400_000
 # When the last pass ended, for people; a file beside the table's.
 SYNCED = "synced.json"
@@ -50,7 +50,7 @@ _COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "str
 
 
 class ReplicaTable:
-    """One process's view of a replica's table, which there may be none of. Tables are copied by several threads, which all may ask."""
+    """One process's view of a replica's table, which may not exist. Several threads copy tables, and all may use this."""
 
     def __init__(self, store: Store, queue: str) -> None:
         self.store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
@@ -64,7 +64,7 @@ class ReplicaTable:
         return RowTable(self.store, self._folder, self._about, _COLUMNS, MOST_FACTS)
 
     def refresh(self) -> ReplicaState | None:
-        """The state as it is now; None if there is no replica, for which the store is asked once.
+        """The state as it is now; None if there is no replica, which takes one request to the store.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class ReplicaTable:
         try:
             if not self._rows.exists():
                 return None
-            self._rows.refresh(sure=not self.store.is_local)  # it may have been created again
+            self._rows.refresh(sure=not self.store.is_local)  # the table may have been created again
         except CorruptTableError:
             self._rows, self._state = self._open(), None
             if not self._rows.exists():
@@ -89,8 +89,8 @@ class ReplicaTable:
         return self._take_in()
 
     def _take_in(self) -> ReplicaState | None:
-        """Bring the state to the rows as of the last refresh."""
-        state, self._state = self._state, None  # an error leaves none, so that the next refresh begins with all rows
+        """Update the state to the rows as of the last refresh."""
+        state, self._state = self._state, None  # an error leaves no state, so the next refresh begins with all rows
         fresh = self._rows.take_fresh()
         self._state = self._replayed(*((None, self._rows.rows()) if state is None or fresh is None else (state, fresh)))
         return self._state
@@ -112,9 +112,9 @@ class ReplicaTable:
         return state
 
     def decide(self, facts: Callable[[ReplicaState | None], Sequence[ReplicaFact]]) -> ReplicaState | None:
-        """Commit what follows from the newest state, which is read again when a race was lost; the state after that.
+        """Commit what follows from the newest state, which is read again after a lost race. Returns the state after that.
 
-        Makes the table if there is none.
+        Makes the table if it does not exist.
         """
 
         def attempt() -> ReplicaState | None:
@@ -137,7 +137,7 @@ class ReplicaTable:
         return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": "replication", "at": at}
 
     def _append(self, state: ReplicaState, facts: Sequence[ReplicaFact]) -> None:
-        """Commit facts; with those that are still needed, from their files to one, if they are many files."""
+        """Commit facts. If the table has many files, merge all facts that are still needed into one file."""
         if len(self._rows.files) < MERGE_AFTER:
             count = self._rows.count()
             return self._rows.append([self._row(fact, seq) for seq, fact in enumerate(facts, count)])
@@ -154,7 +154,7 @@ def _fact(row: Row) -> ReplicaFact:
 
 
 def replica_role(store: Store, queue: str) -> Role:
-    """What the queue in this store is."""
+    """The role of the queue in this store."""
     state = replica_state(store, queue)
     if state is None:
         return "primary"
@@ -162,7 +162,7 @@ def replica_role(store: Store, queue: str) -> Role:
 
 
 def replica_state(store: Store, queue: str) -> ReplicaState | None:
-    """What the table of a replica says of the queue in this store; None if it never was one."""
+    """The state of the replica in this store; None if the queue never was a replica."""
     return ReplicaTable(store, queue).refresh()
 
 
@@ -172,7 +172,7 @@ def is_replica(store: Store, queue: str) -> bool:
 
 
 def check_apart(store: Store, target: Store, queue: str) -> None:
-    """Refuse a location that is the primary's, or lies in it, or holds it.
+    """Refuse a location that is the primary's, lies in it, or contains it.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def check_apart(store: Store, target: Store, queue: str) -> None:
 
 
 def _real(store: Store, uri: str) -> str:
-    """One name for one place, without links."""
+    """The same name for all names of a place, without links."""
     if store.is_local:
         return os.path.realpath(uri).rstrip("/")
     parts = urlsplit(uri)
@@ -202,7 +202,7 @@ def _real(store: Store, uri: str) -> str:
 
 @contextlib.contextmanager
 def reaching(target: Store) -> Iterator[None]:
-    """What goes wrong with the files there is one kind of error."""
+    """Turn errors about files in that store into one kind of error."""
     try:
         yield
     except (NotAStoreError, InvalidArgumentError, QueueFencedError, CorruptTableError, NewerStoreError, ReplicaError):

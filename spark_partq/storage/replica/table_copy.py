@@ -1,10 +1,11 @@
-"""Follows one Delta table of another store by its files and commits: the copy has the same table id and versions, byte for byte.
+"""Copies one Delta table to another store by its files and commits: the copy has the same table id and versions, byte for byte.
 
 Each commit is put only if there is none of its number, and only after the files that it adds. So the copy is, at any moment, what the
-table was at some version. If anyone else commits to the copy, replication of it stops.
+table was at some version. If another program commits to the copy, its replication stops.
 
-A copy that fell too far behind goes on at a checkpoint, which skips versions (a *jump*). Nothing in Delta keeps two from
-passing each other there, so a jump is announced before it is made, and `closing.close` takes the place of those that are still to come.
+A copy that is too far behind goes on at a checkpoint, which skips versions (a *jump*). Delta does not prevent a jump and a promotion
+from passing each other. So a jump is announced before it is made, and `closing.close` takes the place of announced jumps that are still
+to come.
 
 Before anything is copied the original must have the version at which the copy ends (`history`).
 """
@@ -45,9 +46,9 @@ from spark_partq.storage.store import Store
 
 # Further behind than this, the copy goes on at a checkpoint.
 MAX_COMMITS = 1_000
-# So many are followed without a listing of the log.
+# Up to this many commits are followed without a listing of the log.
 _FEW = 100
-# A file that is in no log may belong to a commit that somebody else is about to copy.
+# How long a file that is in no log stays: another process may be about to copy its commit.
 SPARE_S = 3_600.0
 _ATTEMPTS = 10
 _CHUNK = 1 << 20
@@ -59,9 +60,9 @@ class TableCopy:
     Parameters
     ----------
     before_jump : function
-        Told (folder, version) before a jump; raises if there may be none.
+        Called with (folder, version) before a jump; raises if no jump may be made.
     before_delete : function
-        Asked after the copy's files were listed; raises if the copy is not a copy any more.
+        Called after the copy's files were listed; raises if the copy is no longer a copy.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class TableCopy:
         self._from, self._to = LogFolder(source, folder), LogFolder(target, folder)
         self._version: int | None = None  # not known yet
         self._token: str | None = None  # of the copy's last version
-        self._checked = self._shared = False  # whether its original has that version was asked, and it has
-        self._checkpoint = -1  # the copy's newest
+        self._checked = self._shared = False  # whether the original was asked for that version, and has it
+        self._checkpoint = -1  # the copy's newest checkpoint
         self._tidied_s: float | None = None
 
     @property
@@ -93,33 +94,33 @@ class TableCopy:
         return self._version
 
     def check_history(self) -> None:
-        """Refuse a copy whose original does not have the version at which it ends, before anything is copied.
+        """Refuse a copy if the original does not have the version at which the copy ends, before anything is copied.
 
         Raises
         ------
         OtherHistoryError
-            If an older state was put back.
+            If an older state was restored.
         ReplicaError
             If the copy is of another table.
         """
         self._check_history(self.version)
 
     def _check_history(self, at: int) -> None:
-        """What it finds holds for the next `steps`."""
+        """Check the history; the result is used by the next `steps`."""
         with self._explained():
             self._shared = at >= 0 and check_has_version(self._from, self._to, at, self._token)
         self._checked = True
 
     # ---- what is new
     def steps(self) -> Iterator[Step]:
-        """Copy new data files, and yield what `apply` is to put into the log: at least all commits that were there at the call.
+        """Copy new data files, and yield what `apply` shall put into the log: at least all commits that existed at the call.
 
         Raises
         ------
         CorruptTableError
-            If the source lacks what its log names.
+            If the source lacks files that its log names.
         ReplicaError
-            If the copy is of another table, or newer.
+            If the copy is of another table, or is newer.
         """
         at, lost = self.version, False
         if not self._checked:
@@ -143,7 +144,7 @@ class TableCopy:
                     yield step
                     at, token = step.version, step.token
                 return
-            except FileMissing as error:  # it was cleaned up; only a newer checkpoint can stand for it
+            except FileMissing as error:  # it was cleaned up; only a newer checkpoint can replace it
                 lost, why = True, error
         raise CorruptTableError(
             f"{self._source.uri_of(self.folder)} names {why}, which is not there; restore it from a backup, or promote the "
@@ -152,7 +153,7 @@ class TableCopy:
         )
 
     def _few(self, at: int) -> int | None:
-        """The version up to which to follow, if that can be told without a listing: all that is there lies below."""
+        """The last version of the original, if it can be found without a listing: then there are only a few new commits."""
         if at < 0 or not self._shared:
             return None
         if not self._has(at + 1):
@@ -191,12 +192,12 @@ class TableCopy:
         )
 
     def _jump(self, log: LogNames, at: int, token: str | None, lost: bool) -> Step:
-        """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach.
+        """The newest checkpoint. A new one is written if a file that older ones name is lost, or if no checkpoint is near enough.
 
         Parameters
         ----------
         at, token
-            The version up to which steps were made, and its token.
+            The version up to which steps were yielded, and its token.
         """
         newest = max(log.checkpoints, default=-1)
         with self._explained():
@@ -206,7 +207,7 @@ class TableCopy:
             snapshot = decode_checkpoint(data, newest, tombstones=False)
         for add in snapshot.files.values():
             self._bring(add)
-        with self._explained():  # an older state may have been put back since the pass began
+        with self._explained():  # an older state may have been restored since the pass began
             if at >= 0 and not check_same_history(self._from, self._to, at, token):
                 check_leads_on(self._from, self._to, snapshot)
         return Step(
@@ -215,7 +216,7 @@ class TableCopy:
 
     @contextlib.contextmanager
     def _explained(self, store: Store | None = None) -> Iterator[None]:
-        """What cannot be read is damage: of the original, or of the copy in that store."""
+        """Report a log that cannot be read as damaged: the original's log, or that of the copy in `store`."""
         try:
             yield
         except (DamagedLog, LogMissing, ForeignEntry) as error:
@@ -226,7 +227,7 @@ class TableCopy:
             ) from error
 
     def _bring(self, add: Add) -> None:
-        """Copy a data file, unless it is there, and check it."""
+        """Copy a data file, unless the copy has it, and check it."""
         path = f"{self.folder}/{add.path}"
         there = self._target.files.info(path)
         if there is not None and there.size == add.size:
@@ -247,12 +248,12 @@ class TableCopy:
 
     # ---- putting it into the copy
     def apply(self, steps: Iterable[Step]) -> int:
-        """Put what `steps` gave into the copy's log, in order; return how many versions it moved on.
+        """Put what `steps` yielded into the copy's log, in order. Returns how many versions the copy moved on.
 
         Raises
         ------
         ReplicaError
-            If somebody else has committed to the copy.
+            If another program has committed to the copy.
         """
         before, cleaned, jumped = self.version, False, False
         for step in steps:
@@ -280,22 +281,22 @@ class TableCopy:
         return self.version - before
 
     def _may_be_untidy(self) -> bool:
-        """Whether files may have been left: by a process that died, by one that died in the primary, or as they were too young."""
+        """Whether files may be left over: by a process that died here or in the primary, or because they were too young to delete."""
         return self._tidied_s is None or self._source.runtime.monotonic_s() - self._tidied_s > SPARE_S
 
     def _put(self, path: str, data: bytes) -> None:
-        """Put a file of the log unless it is there already; raises `FileAlreadyExists` if it is another one."""
+        """Put a file of the log, unless the same file is there already; raises `FileAlreadyExists` if another one is."""
         self._target.files.make_folder(self._to.path)
         put_same(self._target.files, path, data)
 
     def _mirror_checkpoint(self, trim: bool) -> None:
-        """Take over a checkpoint of the versions that are there, and drop what the source has dropped of the log before it."""
+        """Copy a checkpoint of versions that the copy has, and delete the part of the log before it that the source has deleted."""
         newest = self._from.hint()
         if newest is not None and self._checkpoint < newest <= self.version:
-            # There may be a newer one by now, or another one of the same version.
+            # The source may have a newer one by now, or another one of the same version.
             with contextlib.suppress(FileMissing, FileAlreadyExists, DamagedLog, ForeignEntry):
                 data = self._from.checkpoint_bytes(newest)
-                # An older state may have been put back since the pass began, and gone on to that version.
+                # An older state may have been restored since the pass began, and have gone on to that version.
                 if decode_checkpoint(data, newest, tombstones=False).token in (None, token_at(self._to, newest)):
                     self._put(self._to.checkpoint_path(newest), data)
                     self._checkpoint = newest
@@ -310,9 +311,9 @@ class TableCopy:
                 self._target.files.delete(f"{self._to.path}/{info.name}")
 
     def tidy(self) -> int:
-        """Delete the copy's data files that are neither live nor in the source any more; return how many."""
+        """Delete the copy's data files that are neither live nor in the source any more. Returns how many."""
         self._tidied_s = self._source.runtime.monotonic_s()
-        # In this order: what is listed before it is known to be a copy was written by copying.
+        # This order matters: files that are listed before the table is found to be still a copy were written by copying.
         there = [info.name for info in self._target.files.list_files(self.folder) if self._age_s(info) > SPARE_S]
         here = {info.name for info in self._source.files.list_files(self.folder)} if there else set[str]()
         if here.issuperset(there):
@@ -329,14 +330,14 @@ class TableCopy:
 
 
 def copy_file(source: Store, target: Store, path: str, size: int) -> None:
-    """Take over a file of that size from another store, under the same path; it appears when it is whole.
+    """Copy a file of that size from another store, under the same path. The file appears once it is complete.
 
     Raises
     ------
     FileMissing
         If the other store does not have it.
     CorruptTableError
-        If it has another size.
+        If the file has another size.
     """
     with source.files.open_input(path) as from_:
         output, copied = _output(target, path), 0
@@ -367,13 +368,13 @@ def _output(target: Store, path: str) -> Output:
 
 
 def put_same(files: Files, path: str, data: bytes) -> None:
-    """Put a file unless it is there already; raises `FileAlreadyExists` if there is another one."""
+    """Put a file, unless the same file is there already; raises `FileAlreadyExists` if another one is."""
     for attempt in range(_ATTEMPTS):
         try:
             files.put_if_absent(path, data)
             return
         except FileAlreadyExists:
-            # An object store may answer so to who comes at the same time, whose file is not there yet.
+            # An object store may give this answer when two processes put the file at the same time and neither file is there yet.
             with contextlib.suppress(FileMissing, FileTooLarge):
                 if files.read(path, len(data)) == data:
                     return

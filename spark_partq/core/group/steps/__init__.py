@@ -1,6 +1,6 @@
 """The steps of a decision: what each event leads to, and what follows from that.
 
-Each function takes the `Decision` that is being made and adds facts to it. Each module uses only those above it:
+Each function takes the `Decision` that is being made and adds facts to it. Each module uses only modules above it:
 
 decision       the facts so far, and the state after them
 ownership      who owns a partition, from which offset on

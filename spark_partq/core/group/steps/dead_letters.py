@@ -1,4 +1,4 @@
-"""Messages that were delivered too often, or are too old: their owner begins again with fewer at a time, or goes on behind them."""
+"""Messages that were delivered too often, or are too old: their owner begins again with fewer at a time, or leaves them out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_partq.core.ids import instance_of
 
 
 def isolate(decision: Decision, event: Isolate) -> None:
-    """End the lineage: what the owner had planned, and Spark would run again as a whole, is neither delivered nor acknowledged any more."""
+    """End the lineage: what the owner had planned, and Spark would repeat as a whole, is no longer delivered nor acknowledged."""
     state, own = decision.state, decision.state.partitions.get(event.partition_id)
     if own is None or own.flow is None or own.incarnation != event.incarnation:
         return
@@ -22,12 +22,12 @@ def isolate(decision: Decision, event: Isolate) -> None:
 
 
 def skip(decision: Decision, event: Skip) -> None:
-    """Go on behind messages that nobody is to be given, and hold their keys back if the queue does that.
+    """Go on behind messages that are left out, and hold their keys back if the queue has that order.
 
     Raises
     ------
     KeysHeldError
-        If that were too many.
+        If these were too many keys.
     """
     state, own = decision.state, decision.state.partitions.get(event.partition_id)
     if own is None or own.state is not PartitionState.OWNED or own.incarnation != event.incarnation:
@@ -47,7 +47,7 @@ def skip(decision: Decision, event: Skip) -> None:
 
 
 def release_keys(decision: Decision, event: ReleaseKeys) -> None:
-    """Hold no key of the queue any more, unless the group has something left to read there, which would come before what is put back."""
+    """Hold no key of the queue any more, unless the group has messages left to read there, as these would come before those that are put back."""
     state, queue_id = decision.state, event.queue_id
     if queue_id not in state.held:
         return

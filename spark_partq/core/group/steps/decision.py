@@ -1,4 +1,4 @@
-"""A decision while it is being made: the facts so far, and the state as it is after them."""
+"""A decision while it is being made: the facts so far, and the state after them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Decision:
     Attributes
     ----------
     state : GroupState
-        After the facts so far.
+        The state after the facts so far.
     acks : Acks
-        Those on which the decision is made.
+        The acknowledgements on which the decision is made.
     by : str
-        Who decides, for the history.
+        The process that decides, for the history.
     assignor : function
         Finds an assignor by its name.
     loads : dict or None
         The load of each partition, for assignors that use it.
     facts : list of GroupFact
     handoffs_ended : bool
-        Handoffs have ended, and the rebalance has not been advanced since.
+        Handoffs have ended, and the rebalance was not advanced since.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Decision:
         return self.state.seq == len(self.facts)
 
     def emit(self, fact: GroupFact) -> None:
-        """Add a fact, and apply it to the state. The first of all says the format of the table."""
+        """Add a fact, and apply it to the state. The very first fact says the format of the table."""
         if not self.state.seq and fact.kind != Kind.GROUP_CREATED:
             body = as_json(**format.of_new_tables().body())
             self.emit(GroupFact(Kind.GROUP_CREATED, body=body, cause="it is used for the first time", by=self.by))
@@ -56,7 +56,7 @@ class Decision:
         self.facts.append(fact)
 
     def require_feature(self, feature: str, cause: str) -> None:
-        """Keep programs away from the group that do not know this feature of the format, unless they are already."""
+        """Keep programs away that do not know this feature of the format. No fact if they are kept away already."""
         raised = self.state.format.with_features(feature)
         if raised != self.state.format:
             self.emit(GroupFact(Kind.FORMAT_RAISED, body=as_json(**raised.body()), cause=cause, by=self.by))
@@ -69,7 +69,7 @@ class Decision:
         self.emit(GroupFact(kind, queue, *partition_id, **{**known, "by": self.by, **columns}))  # type: ignore[arg-type]
 
     def change_status(self, status: Status, cause: str, flows: int | None = None) -> None:
-        """Change the group's status, or begin its rebalance anew."""
+        """Change the group's status, or begin its rebalance again."""
         if self.state.status is not status or (status is Status.REBALANCING and not self.state.assignment_due):
             self.emit(GroupFact(Kind.STATUS_CHANGED, status=status, flows=flows, cause=cause, by=self.by))
 

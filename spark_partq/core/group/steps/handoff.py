@@ -9,7 +9,7 @@ from spark_partq.core.group.steps.decision import Decision
 
 
 def drained(decision: Decision, event: Drained) -> None:
-    """An owner has acknowledged all it was given: release the partition to its receiver."""
+    """An owner has acknowledged all that it was given: release the partition to its receiver."""
     state, partition_id = decision.state, event.partition_id
     own = state.partitions.get(partition_id)
     if own is None or own.state is not PartitionState.DRAINING:
@@ -36,7 +36,7 @@ def deadline_passed(decision: Decision, event: DeadlinePassed) -> None:
 
 
 def advance_after(decision: Decision) -> None:
-    """Advance the rebalance, once for all handoffs that end in one decision: there may be thousands."""
+    """Advance the rebalance once for all handoffs that end in one decision, as there may be thousands."""
     if decision.handoffs_ended:
         decision.handoffs_ended = False
         rebalancing.advance(decision)

@@ -15,7 +15,7 @@ def trigger(decision: Decision, count: int, cause: str) -> None:
     """Begin a holddown, as a consumer joined or left; there were `count` flows before."""
     state = decision.state
     if state.status is Status.HOLDDOWN or state.assignment_due:
-        return  # the delay runs from the first change; an assignment that is due will be that of the members of then
+        return  # the delay runs from the first change; a due assignment will be for the members of that moment
     if not state.rebalance_delay_ms:
         rebalancing.begin(decision, cause)
     else:
@@ -45,7 +45,7 @@ def end_if_restored(decision: Decision) -> None:
 
 
 def _fill_vacancies(decision: Decision, cause: str) -> None:
-    """Grant each returned flow what it had, and, where only the number of flows decides, each other idle flow all that one of the missing flows had."""
+    """Grant each returned flow what it had. If only the number of flows decides, grant each other idle flow all that one of the missing flows had."""
     state = decision.state
     vacant: dict[Flow, list[PartitionId]] = {}
     for partition_id in sorted(state.subscribed_partitions):

@@ -21,7 +21,7 @@ def join(decision: Decision, event: Join) -> None:
     Raises
     ------
     GroupMismatchError
-        If it disagrees with the group's other members.
+        If the process disagrees with the group's other members.
     """
     state, member = decision.state, event.member
     old = state.members.get(member.instance)
@@ -30,9 +30,9 @@ def join(decision: Decision, event: Join) -> None:
     _check_agreement(member, [m for m in state.members.values() if m.instance != member.instance])
     before, (chosen, view), count_decided = state.flows, _assignment_input(state), choice.count_decides(state)
     if member.anew and all(own.last_flow is None for own in state.partitions.values()):
-        member = replace(member, anew=False)  # nobody has read anything yet
+        member = replace(member, anew=False)  # the group has read nothing yet
     changed = queue_changes.add_queues(decision, event.queues, event.starts, f"{member.instance} reads it")
-    old = state.members.get(member.instance)  # a queue that became exclusive has unbound it
+    old = state.members.get(member.instance)  # a queue that became exclusive may have unbound it
     again = binds_again(state, member)
     cause = f"{member.instance} joined with {in_words(member.flows)}"
     if old is not None:
@@ -50,7 +50,7 @@ def join(decision: Decision, event: Join) -> None:
         for flow in member.flow_names:
             resume(decision, flow, cause)
     if changed or again or (not before and state.status is Status.READY):
-        # New partitions need no delay, nor who was unbound for them, nor the first member: waiting would save no move.
+        # No delay for new partitions, members that were unbound for them, or the first member: waiting would save no move.
         rebalancing.begin(decision, cause)
     elif count_decided and choice.count_decides(state) and _unchanged(state, chosen, view):
         for flow, partitions, reason in zip(dropped, left, why, strict=True):
@@ -66,12 +66,12 @@ def join(decision: Decision, event: Join) -> None:
 
 
 def binds_again(state: GroupState, member: Member) -> bool:
-    """Whether the group itself had unbound the instance, which is back now."""
+    """Whether the group itself had unbound the instance that is now back."""
     return member.instance in state.unbound
 
 
 def stateful(decision: Decision, event: Stateful) -> None:
-    """A member's query keeps state by key: from here on whoever asks for the group is told what that means."""
+    """A member's query keeps state by key: from here on, descriptions of the group say what that means."""
     member = decision.state.members.get(event.instance)
     if member is not None and member.incarnation == event.incarnation and not member.stateful:
         decision.emit(
@@ -83,7 +83,7 @@ def stateful(decision: Decision, event: Stateful) -> None:
 
 
 def resume(decision: Decision, flow: Flow, cause: str) -> None:
-    """A flow started again while its session was alive: grant it what it owned, or to the receiver what it was handing off."""
+    """A flow started again while its session was alive: grant it what it owned, and to receivers what it was handing off."""
     state = decision.state
     for partition_id, own in sorted(state.partitions.items()):
         if own.to_flow == flow and not state.subscribed(flow, partition_id):
@@ -96,7 +96,7 @@ def resume(decision: Decision, flow: Flow, cause: str) -> None:
 
 
 def end_lineages(decision: Decision, member: Member) -> None:
-    """End the lineages of partitions that the instance had and does not get back now: its replay leaves them out."""
+    """End the lineages of partitions that the instance had and does not get back now, so that its replay leaves them out."""
     state = decision.state
     for partition_id, own in sorted(state.partitions.items()):
         goes_on = own.flow is None and own.lineage_epoch < own.epoch
@@ -106,13 +106,13 @@ def end_lineages(decision: Decision, member: Member) -> None:
 
 
 def _assignment_input(state: GroupState) -> tuple[tuple[str, Protocol] | None, View]:
-    """What decides the assignment, apart from the partitions: assignor, protocol and flows."""
+    """What the assignment depends on, apart from the partitions: assignor, protocol and flows."""
     members = state.members.values()
     return choice.choose(members) if members else None, state.view()
 
 
 def _unchanged(state: GroupState, chosen: tuple[str, Protocol] | None, view: View) -> bool:
-    """Whether assignor and protocol are the same, and so are the flows that were there before."""
+    """Whether assignor and protocol have not changed, nor the flows that were there before."""
     now_chosen, now = _assignment_input(state)
     return chosen in (None, now_chosen) and all(now.get(flow, seen) == seen for flow, seen in view.items())
 

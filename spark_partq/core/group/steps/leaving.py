@@ -1,4 +1,4 @@
-"""Members and flows that leave, and who takes over their partitions."""
+"""Members and flows that leave, and which flows take over their partitions."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def leave(decision: Decision, event: Leave) -> None:
 
 
 def delete_group(decision: Decision) -> None:
-    """Forget the group, also one that attached to a queue and has not joined yet: who would join must attach again.
+    """Forget the group, even if it only attached to a queue and has no member yet: a query that joins later must attach again.
 
-    One of the same name may be made at once; it goes on with higher epochs.
+    A group of the same name may be made at once; it goes on with higher epochs.
 
     Raises
     ------
     GroupActiveError
-        If it has members.
+        If the group has members.
     """
     check_inactive(decision.state)
     decision.emit(GroupFact(Kind.GROUP_DELETED, cause="the group was deleted", by=decision.by))
 
 
 def check_inactive(state: GroupState) -> None:
-    """Refuse what nobody may do beside consumers.
+    """Refuse operations that must not run beside consumers.
 
     Raises
     ------
@@ -72,10 +72,10 @@ def unbind(
     Parameters
     ----------
     forced : bool, optional
-        Its process lives, and shall bind again.
+        The group unbinds a process that is alive and shall bind again.
     may_live : bool
-        Its process may live: its session expired. Meanwhile an acknowledgement by hand is refused. So what was given comes again, also to the same
-        instance: its lineages end.
+        The session expired, but the process may be alive. Meanwhile its acknowledgements by hand are refused. So the messages that it was given
+        come again, even to the same instance: its lineages end.
     """
     decision.emit(
         GroupFact(
@@ -88,7 +88,7 @@ def unbind(
 
 
 def revoke_flow(decision: Decision, flow: Flow, cause: str, ends_lineage: bool = False) -> list[PartitionId]:
-    """Take all partitions from a flow that left, and cancel the handoffs to it; returns what it owned."""
+    """Take all partitions from a flow that left, and cancel the handoffs to it. Returns the partitions that it owned."""
     partitions = decision.state.partitions
     for partition_id in [id_ for id_, own in partitions.items() if own.to_flow == flow]:
         decision.emit_partition(Kind.HANDOFF_CANCELLED, partition_id, cause, flow=partitions[partition_id].flow)
@@ -99,7 +99,7 @@ def revoke_flow(decision: Decision, flow: Flow, cause: str, ends_lineage: bool =
 
 
 def replace_flow(decision: Decision, left: Sequence[PartitionId], count: int, cause: str) -> None:
-    """A standby takes over the partitions of a flow that left, or the group waits; it had `count` flows with that one."""
+    """A standby takes over the partitions of a flow that left, or the group waits. `count`: the group's flows including that one."""
     state = decision.state
     if state.assignment_due:
         return
@@ -108,7 +108,7 @@ def replace_flow(decision: Decision, left: Sequence[PartitionId], count: int, ca
         return
     left = [partition_id for partition_id in left if state.partitions[partition_id].flow is None]
     standby = next(iter(state.idle_flows), None)
-    if left and standby is not None:  # R3: excess consumers, so one takes over exactly this load
+    if left and standby is not None:  # R3: there are more consumers than partitions, so one takes exactly this load
         for partition_id in left:
             ownership.grant(decision, partition_id, standby, f"{cause}; standby {standby} takes over")
     elif left:

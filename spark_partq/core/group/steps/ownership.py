@@ -1,4 +1,4 @@
-"""Who owns a partition, from which offset on: grants, ends, and floors."""
+"""Which flow owns a partition, and from which offset on: grants, ends, and floors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from spark_partq.core.ids import Flow, PartitionId, instance_of
 def grant(decision: Decision, partition_id: PartitionId, flow: Flow, cause: str, forced: bool = False) -> None:
     """Make `flow` the owner of the partition from its position on.
 
-    If the instance is the same as before, the lineage goes on; not if the partition is taken without waiting from a flow whose application
-    acknowledges by hand: an acknowledgement of this moment may come too late to count, and the application has no reason to repeat it.
+    If the instance is the same as before, the lineage goes on. It ends if the partition is taken, without waiting, from a flow whose
+    application acknowledges by hand: an acknowledgement of this moment may come too late to count, and the application has no reason to
+    repeat it.
     """
     state, own = decision.state, decision.state.partitions[partition_id]
     member = state.members[instance_of(flow)]
@@ -37,12 +38,12 @@ def end(
     forced: bool | None = None,
     ends_lineage: bool = False,
 ) -> None:
-    """End the ownership (`kind` is ``Released`` or ``Unassigned``), and with it the lineage if it is forced, or that is asked for.
+    """End the ownership (`kind` is ``Released`` or ``Unassigned``). The lineage ends with it if `forced` or `ends_lineage` is set.
 
-    Of a partition that nobody owns, the lineage can be ended likewise: a replay of its last owner then leaves it out.
+    For a partition without an owner, only the lineage is ended: then a replay of its last owner leaves the partition out.
     """
     state, own = decision.state, decision.state.partitions[partition_id]
-    flow = own.last_flow  # the owner's, if it has one
+    flow = own.last_flow  # the owner, if it has one
     decision.emit_partition(
         kind, partition_id, cause, offset=state.position(partition_id, decision.acks),
         delivered=state.delivered(partition_id, decision.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),

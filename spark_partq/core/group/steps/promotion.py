@@ -1,4 +1,4 @@
-"""A group goes on with a promoted replica: nobody of before is bound, and nobody knows what was delivered last (S7, H4)."""
+"""A group goes on with a promoted replica: members of the primary are unbound, and the last deliveries are unknown (S7, H4)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import PartitionId, instance_of
 
 _CAUSE = "the replica was promoted"
-# In place of an incarnation. No process of a group has that name, so nothing else of the row counts.
+# Stands for an incarnation. No process of a group has that name, so only the delivered end of the row counts.
 BY_A_PROMOTION = "promotion"
 
 
 def begin_anew(decision: Decision, event: Promoted) -> None:
-    """Unbind who read the queue at the primary, go on behind what was removed, at the latest at the end, and take all that is there for delivered."""
+    """Unbind the members that read the queue at the primary.
+
+    Positions go on behind removed messages, but not beyond the end. All messages count as delivered.
+    """
     state = decision.state
     queue = state.queues.get(event.queue_id)
     if queue is None:
@@ -47,16 +50,17 @@ def begin_anew(decision: Decision, event: Promoted) -> None:
 
 
 def beyond(state: GroupState, acks: Acks, event: Promoted) -> dict[PartitionId, int]:
-    """The partitions of which the group has read, or was given, messages that are not there, each with its end.
+    """The partitions of which the group has read, or was given, messages that do not exist here, each with its end here.
 
-    Messages that come get those offsets. The replica followed its primary no more, and the group was copied beside another queue.
+    New messages will get those offsets. This happens if the replica no longer followed its primary, while the group was copied with another
+    queue.
     """
     ends = {(event.queue_id, number): end for number, end in sorted(event.ends.items())}
     return {id_: end for id_, end in ends.items() if id_ in state.partitions and state.delivered(id_, acks) > end}
 
 
 def _set_back(decision: Decision, ends: Mapping[PartitionId, int]) -> None:
-    """Let the group go on at the end, if it is beyond; nobody is in it, and what was delivered there names other messages."""
+    """Set positions that lie beyond the end back to the end. The group has no members, and offsets that were delivered there name other messages."""
     state, cause = decision.state, f"{_CAUSE}, which does not have what the group had read of its primary"
     if ends:
         decision.emit(GroupFact(Kind.OFFSETS_RESET, cause=cause, by=decision.by))
@@ -69,10 +73,10 @@ def _set_back(decision: Decision, ends: Mapping[PartitionId, int]) -> None:
 
 
 def unheard_of(state: GroupState, acks: Acks, event: Promoted) -> list[AckRow]:
-    """Rows that take for delivered what lies in partitions that the group does not know here.
+    """Rows that mark messages as delivered in partitions that the group does not know here.
 
-    A group that had attached may have joined the primary after the last pass, or have learned of a partition there. No fact can say so
-    of a partition before the group adds it; an ack row can, and counts from then on.
+    Members of an attached group may have joined at the primary after the last pass, or the group may have learned of a partition there. No fact
+    can say this of a partition before the group adds it. An ack row can, and it counts once the group has added the partition.
     """
     return [
         AckRow(BY_A_PROMOTION, 0, event.queue_id, number, epoch=0, offset=0, delivered=end)

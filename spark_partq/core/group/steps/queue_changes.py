@@ -31,17 +31,17 @@ def queues_changed(decision: Decision, event: QueuesChanged) -> None:
 def add_queues(
     decision: Decision, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str
 ) -> bool:
-    """Add what the group does not know of the queues; True if its partitions have changed."""
+    """Add queues and partitions that the group does not know. True if its partitions have changed."""
     state, is_new = decision.state, decision.begins_the_group
     before = set(state.partitions)
-    force_writes(decision, state.queues.values())  # a program that did not do so may have added them
+    force_writes(decision, state.queues.values())  # a program that does not force writes may have added them
     for queue_id, queue in sorted(queues.items()):
         for old_id, old in list(state.queues.items()):
             if old.name == queue.name and old_id != queue_id:
                 remove_queue(decision, old_id, "the queue was deleted and created again")
         known = state.queues.get(queue_id)
         if known is None or (known.revision <= queue.revision and known != queue):
-            # Also if only the revision is new: a revision between the two must not count later.
+            # Added also if only the revision is new: an event with a revision between the two must not count later.
             if known is not None and known.exclusive != queue.exclusive:
                 unbind_all(decision, queue, "became exclusive" if queue.exclusive else "became partitioned")
             force_writes(decision, [queue])
@@ -51,7 +51,7 @@ def add_queues(
     for partition_id, start in sorted(starts.items()):
         queue_id, number = partition_id
         if partition_id not in state.partitions and number in state.queues[queue_id].partition_numbers:
-            # No epoch is higher than the number of facts. So an acknowledgement of messages of a queue that had this one's name does not count.
+            # No epoch is higher than the number of facts. So acknowledgements for a former queue of this name do not count.
             last = state.last_epoch if is_new else state.seq
             epoch, position = state.removed.get(partition_id, (last, 0))
             decision.emit_partition(
@@ -62,21 +62,21 @@ def add_queues(
 
 
 def force_writes(decision: Decision, queues: Iterable[QueueInGroup]) -> None:
-    """Keep programs away from the group that force nothing to the disk, if what is written for one of the queues is to be forced."""
+    """Keep programs away from the group that do not force writes to the disk, if writes for one of the queues must be forced."""
     for queue in queues:
         if queue.durable:
             decision.require_feature(FORCED_WRITES, f"what is written for queue {queue.name} is forced to the disk")
 
 
 def unbind_all(decision: Decision, queue: QueueInGroup, what: str) -> None:
-    """Remove all members that read the queue; they bind again, and so none goes on by the former rules (S6)."""
+    """Remove all members that read the queue. They bind again, so no member goes on by the former rules (S6)."""
     for member in sorted(decision.state.members.values(), key=lambda m: m.instance):
         if member.subscribes(queue.name):
             leaving.unbind(decision, member, f"queue {queue.name} {what}: all clients bind again", forced=True)
 
 
 def remove_partitions(decision: Decision, queue_id: str, queue: QueueInGroup) -> None:
-    """Remove the partitions that the queue has no longer; their owners lose them at once (S2)."""
+    """Remove the partitions that the queue no longer has. Their owners lose them at once (S2)."""
     state = decision.state
     for partition_id in sorted(state.partitions):
         if partition_id[0] == queue_id and partition_id[1] not in queue.partition_numbers:

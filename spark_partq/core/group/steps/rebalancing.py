@@ -1,4 +1,4 @@
-"""Computes who shall own what, and takes the rebalance to its end (steps 2 to 6 of R6)."""
+"""Computes which flow shall own which partition, and takes the rebalance to its end (steps 2 to 6 of R6)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def advance(decision: Decision) -> None:
         decision.change_status(Status.READY, "no flows are left")
         return
     if not state.assignment_due and not state.draining and not fits(state):
-        decision.change_status(Status.REBALANCING, state.trigger)  # a flow left that was to receive something
+        decision.change_status(Status.REBALANCING, state.trigger)  # a flow that was to receive partitions has left
     if state.assignment_due:
         assignor, protocol = choice.choose(state.members.values())
         if protocol is Protocol.EAGER:
@@ -42,7 +42,7 @@ def advance(decision: Decision) -> None:
 
 
 def fits(state: GroupState) -> bool:
-    """Whether every subscribed partition has an owner or a receiver, and no further partition has to move."""
+    """Whether every subscribed partition has an owner or a receiver, and no other partition has to move."""
     targets = {partition_id: state.partitions[partition_id].target for partition_id in state.subscribed_partitions}
     if any(flow is None or not state.subscribed(flow, partition_id) for partition_id, flow in targets.items()):
         return False
@@ -79,7 +79,7 @@ def assign(decision: Decision, name: str, protocol: Protocol) -> None:
 
 
 def _start_handoff(decision: Decision, partition_id: PartitionId, to_flow: Flow | None, cause: str) -> None:
-    """Let the owner give up the partition; at once if its queue allows no time for that."""
+    """Let the owner give up the partition. If the queue allows no time for it, take the partition at once."""
     state = decision.state
     giver = state.partitions[partition_id].flow
     decision.emit_partition(Kind.HANDOFF_STARTED, partition_id, cause, flow=giver, to_flow=to_flow)
@@ -95,7 +95,7 @@ def target(decision: Decision, name: str, protocol: Protocol) -> dict[PartitionI
         assignors.Member(flow, read, flow if static else None, weight=weight)
         for flow, (read, weight, static) in state.view().items()
     ]
-    # An eager rebalance has revoked everything: a sticky assignor is then given the last owners.
+    # An eager rebalance has revoked everything, so a sticky assignor is given the last owners.
     current = {
         _named(state, partition_id): own.to_flow or own.flow or (own.last_flow if protocol is Protocol.EAGER else None)
         for partition_id, own in state.partitions.items()

@@ -1,4 +1,4 @@
-"""Positions that a person sets: the group goes on there under new epochs, so nothing of before can set them back."""
+"""Positions that a person sets: the group goes on there under new epochs, so nothing from before can change them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def reset(decision: Decision, event: Reset) -> None:
     Raises
     ------
     GroupActiveError
-        If the group has members: they would go on where they are.
+        If the group has members, which would go on from their own positions.
     """
     state, acks = decision.state, decision.acks
     if event.number != state.resets + 1:
@@ -36,7 +36,7 @@ def reset(decision: Decision, event: Reset) -> None:
 
 
 def void(decision: Decision, event: VoidResets) -> None:
-    """Whoever has announced a reset and not made it finds that its number is taken, and announces another."""
+    """Make announced resets void: a process that has announced a reset and not made it finds its number taken, and announces another one."""
     while decision.state.resets < event.number:
         cause = "a reset that had not been made yet is void"
         decision.emit(GroupFact(Kind.OFFSETS_RESET, cause=cause, by=decision.by))

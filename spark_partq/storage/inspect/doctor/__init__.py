@@ -1,14 +1,15 @@
-"""Checks a store from the beginning: nothing of what a table says is taken on trust.
+"""Checks a store from the beginning: nothing that a table says is taken on trust.
 
-A group's history is replayed from fact 0, and every snapshot must say what the facts before it say. A table whose newest log files
-are gone looks whole, only older; what gives that away are the files that its later commits left in the folder, and the
-acknowledgements of the processes that these commits had let in.
+A group's history is replayed from fact 0, and every snapshot must agree with the facts before it. A table whose newest log files are gone looks
+complete, only older. It is found by the files that its later commits left in the folder, and by the acknowledgements of members that joined by
+these commits.
 
 What it does not check:
 
-- Of the files of messages only that they are there, and how large they are. So it does not notice that this process, or a consumer, may not
-  read one of them, nor what is in them.
-- The clock of this machine, by which it tells what is over time. It is compared with the store's by who writes there, and doctor writes nothing.
+- The content of message files. It checks only that they exist, and their sizes. So it does not notice that this process, or a consumer, is not
+  allowed to read one of them.
+- The clock of this machine, by which it finds overdue steps. Only processes that write compare their clock with the store's, and doctor writes
+  nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 def diagnose(store: Store, group: str | None = None) -> Diagnosis:
     """Check one group, or every queue and group of the store. Changes nothing, and may run while the store is in use.
 
-    What cannot be looked at is a finding, and what is beside it is checked.
+    What cannot be read is a finding, and everything else is checked.
 
     Raises
     ------
     NotAStoreError, StoreUnavailableError
-        If there is no store to check, or it cannot be told whether there is.
+        If there is no store to check, or if it is not known whether there is one.
     GroupNotFoundError
-        If `group` is not there.
+        If `group` does not exist.
     """
     store.check_exists()
     found = Diagnosis(store.uri)
@@ -55,7 +56,7 @@ def diagnose(store: Store, group: str | None = None) -> Diagnosis:
 
 
 def _named(store: Store, folder: str, found: Diagnosis) -> list[str]:
-    """The names in a folder of the store; none if it cannot be listed, which is a finding."""
+    """The names in a folder of the store. Empty if the folder cannot be listed, which is a finding."""
     names: list[str] = []
     check = Check(store, f"folder {folder}", found)
     check.guarded(lambda: names.extend(store.named(folder)), RESTORE.format(folder))
@@ -65,5 +66,5 @@ def _named(store: Store, folder: str, found: Diagnosis) -> list[str]:
 def _may_be_there(store: Store, group: str) -> bool:
     try:
         return is_name(group) and bool(store.names(group_folder(group)))
-    except StoreUnavailableError:  # its check says so
+    except StoreUnavailableError:  # its own check reports it
         return True

@@ -14,7 +14,7 @@ from spark_partq.storage.store import Store
 
 LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
 RESTORE = "restore {0} from a backup"
-# Of a group whose facts or acknowledgements were read, and are damaged; of one that may be whole nothing is said of deleting it.
+# The remedy for a group whose facts or acknowledgements were read and are damaged. For a group that may be whole, deletion is not suggested.
 RESTORE_GROUP = (
     "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints, as a group of "
     "another name, from the startingOffsets at which it is to go on"
@@ -25,7 +25,7 @@ NEXT_SYNC = (
 
 
 class Check:
-    """Gathers what is found about one thing of the store."""
+    """Collects the findings about one thing of the store."""
 
     def __init__(self, store: Store, about: str, found: Diagnosis) -> None:
         self.store, self.about, self.found = store, about, found
@@ -37,7 +37,7 @@ class Check:
         self.found.findings.append(Finding(WARNING, self.about, what, remedy))
 
     def readable(self, read: Callable[[], object], remedy: str) -> bool:
-        """Whether that can be read; if not, the reason is a fault."""
+        """Whether `read` succeeds. If not, the reason is a fault."""
         try:
             read()
         except (PartqError, *MALFORMED) as error:
@@ -46,14 +46,14 @@ class Check:
         return True
 
     def guarded(self, check: Callable[[], None], remedy: str) -> None:
-        """Check, whatever is there: what cannot be checked is a fault, and the next thing is looked at."""
+        """Run a check. An error of the check is a fault, and the next thing is checked."""
         try:
             check()
         except (PartqError, FileMissing, *MALFORMED) as error:
             self.unreadable(error, remedy)
 
     def unreadable(self, error: BaseException, remedy: str, what: str = "") -> None:
-        """What cannot be reached, or not by this process or this release, may be whole."""
+        """Report something that cannot be read. If it cannot be reached, or not by this process or this release, it may be whole."""
         if isinstance(error, NewerStoreError):
             self.fault(str(error), f"check it with {error.params['upgrade']} or newer")
             return
@@ -66,7 +66,7 @@ class Check:
         self.fault(text, LOOK_AGAIN if away else remedy)
 
     def holds(self, names: Sequence[str], is_part: Callable[[str], object], folder: str) -> bool:
-        """Whether some of the folders that lie there are the store's; if not, somebody else may have put them there, which is worth a warning."""
+        """Whether some of these folders belong to the store. If none does, another program may have made them, which is a warning."""
         if any(is_part(name) for name in names):
             return True
         more = ", …" if len(names) > 3 else ""
@@ -77,9 +77,9 @@ class Check:
         return False
 
     def check_files(self, log: DeltaLog, remedy: str) -> bool:
-        """Whether every file that the log names is there, and as large as it says."""
+        """Whether every file that the log names exists, and has the size that the log says."""
         live = log.snapshot.files
-        there = self.files(log.folder)  # after the log: what it names is there by then
+        there = self.files(log.folder)  # listed after the log was read, so the files that it names exist by then
         wrong = []
         for name, add in live.items():
             if name not in there:
@@ -96,6 +96,6 @@ class Check:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, without its class and its advice; in one line."""
+    """The text of an error in one line, without its class."""
     text = " ".join(str(error).split())
     return re.sub(r"^\[[A-Z_]+\] ", "", text) or type(error).__name__

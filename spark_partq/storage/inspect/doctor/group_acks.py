@@ -23,7 +23,7 @@ _LONG_AGO = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _timeout(member: Member) -> dt.timedelta:
-    """So long a member may be silent: also the one that has just joined."""
+    """How long a member may be silent, including a member that has just joined."""
     return dt.timedelta(milliseconds=member.session_timeout_ms)
 
 
@@ -36,7 +36,7 @@ def check_acks(
     beats_by_now: Callable[[], bool],
     now: dt.datetime,
 ) -> None:
-    """The state against the acknowledgements, which were read before it."""
+    """Check the state against the acknowledgements, which were read before it."""
     joined = {row["incarnation"]: row["at"] for row in facts if row["kind"] == Kind.MEMBER_JOINED}
     known = joined.keys()
     silent = [m for m in state.members.values() if now - joined.get(m.incarnation, _LONG_AGO) > _timeout(m)]
@@ -100,7 +100,7 @@ def _tables(check: Check, name: str, queue_id: str) -> list[PartitionTable]:
 
 @contextlib.contextmanager
 def _compared(check: Check, what: str) -> Iterator[None]:
-    """Of what is damaged its own check tells."""
+    """Skip damaged tables: their own check reports them."""
     try:
         yield
     except StoreUnavailableError as error:

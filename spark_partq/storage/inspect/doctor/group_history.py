@@ -1,4 +1,4 @@
-"""Checks a group's history: every fact can follow those before it, and every snapshot says what they say."""
+"""Checks a group's history: every fact can follow the facts before it, and every snapshot agrees with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
 
 
 def replay(check: Check, facts: Sequence[Row], snapshots: dict[int, str]) -> GroupState | None:
-    """The state after all facts, or None if they do not make one."""
+    """The state after all facts; None if they do not lead to one."""
     state = GroupState()
     for number, row in enumerate(facts):
         seq = int(row["seq"])
@@ -62,7 +62,7 @@ def _check_snapshot(check: Check, state: GroupState, body: str) -> bool:
 
 
 def _check_fact(state: GroupState, fact: GroupFact) -> None:
-    """What a fact must keep to beyond the transitions that its replay checks (I4, I5, I7, I14)."""
+    """Check rules for a fact beyond the transitions that its replay checks (I4, I5, I7, I14)."""
     if fact.kind == Kind.ASSIGNMENT_COMPUTED:
         invariants.check_assignment(state, body_of(fact.body))
     if fact.kind not in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED):

@@ -1,4 +1,4 @@
-"""Finds what of a group is over time: a handoff or a status that nobody ends."""
+"""Finds overdue handoffs and statuses of a group: no process ends them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spark_partq.storage.rows import Row
 
 
 def check_limits(check: Check, group: str, state: GroupState, facts: Sequence[Row], now: dt.datetime) -> None:
-    """Each handoff, and the status, against its limit and the session timeout, after which somebody else would have ended it.
+    """Check each handoff, and the status, against its limit and the session timeout, after which another process should have ended it.
 
-    A group that nobody is in waits for nobody.
+    A group without members waits for nothing.
 
     Parameters
     ----------
     facts
-        All that led to `state`, in order.
+        All facts that led to `state`, in order.
     """
     if not state.members:
         return

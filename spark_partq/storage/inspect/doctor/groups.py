@@ -1,4 +1,4 @@
-"""Checks a group: whether its tables are there and whole, and then what they say."""
+"""Checks a group: whether its tables exist and are complete, and then what they say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
 
 _MOMENTS_S = 0.5
-# With it begin the names of files that a first commit brings.
+# The names of files of a first commit begin with this.
 _FIRST = f"{0:020d}-"
 
 
@@ -48,11 +48,11 @@ class GroupCheck(Check):
 
     def _check(self) -> None:
         self._replicas, self._unseen = _replicas(self.store)
-        # Acknowledgements first: whoever wrote one was let in by a fact that is there by then.
+        # Acknowledgements are read first: a member that wrote one joined by a fact, which exists when the facts are read.
         acks = self._read_acks()
         control = control_log(self.store, self.name)
         if not control.exists():
-            if acks is None or acks.beats.keys() != {BY_A_PROMOTION}:  # else it has attached, and has not joined yet
+            if acks is None or acks.beats.keys() != {BY_A_PROMOTION}:  # else it has attached, and no member has joined
                 self._no_log("control", f"{group_folder(self.name)}/control")
             return
         control.refresh()
@@ -81,7 +81,7 @@ class GroupCheck(Check):
         """The acknowledgements, or None if they cannot be read."""
         try:
             return self._acks_there()
-        except StoreUnavailableError as error:  # what the facts say is checked without them
+        except StoreUnavailableError as error:  # the facts are checked without acknowledgements
             self.unreadable(error, RESTORE_GROUP)
             return None
 
@@ -107,7 +107,10 @@ class GroupCheck(Check):
         return acks is None or bool(acks.beats.keys() - {BY_A_PROMOTION})
 
     def _no_log(self, table: str, folder: str) -> None:
-        """Without its control table nobody can tell what the group reads, so any replica of the store may be it."""
+        """Report a table without a log.
+
+        Without the control table it is not known what the group reads, so it may be a copy with any replica of the store.
+        """
         if self._replicas:
             self.warn(f"its {table} table has no log yet", NEXT_SYNC)
         elif all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
@@ -119,7 +122,7 @@ class GroupCheck(Check):
             self.fault(f"its {table} table has no log any more", RESTORE_GROUP)
 
     def _perhaps_a_copy(self) -> str:
-        """What to do about a fault that is none if what cannot be looked at is a replica."""
+        """The remedy for a fault that is no fault if the folder that cannot be read is a replica."""
         return f"look again when {self._unseen} can be read: if a replica is there, a pass has not ended, and nothing is damaged"
 
     def _is_copied(self) -> bool:
@@ -129,13 +132,13 @@ class GroupCheck(Check):
         return any(queue_id in self._replicas for queue_id in group.state.queues)
 
     def _check_truncated(self, control: DeltaLog) -> list[str]:
-        """Report that the log ends too early; returns the files of the very next version, which a crash leaves too."""
+        """Report that the log ends too early. Returns the files of the very next version, as a crash leaves such files, too."""
         named = [(v, path) for path in self.files(control.folder) if (v := version_of(path)) is not None]
         last = max([LogFolder(self.store, control.folder).names().last, *(version for version, _ in named)])
-        control.refresh()  # what was committed since the first refresh is no sign of anything
+        control.refresh()  # commits since the first refresh do not count as missing
         if last > control.version + 1:
             what = f"its log ends at version {control.version}, but there are files of version {last}"
-            if self._is_copied():  # a pass brings files before it puts the commits that name them
+            if self._is_copied():  # a pass copies files before the commits that name them
                 self.warn(what, NEXT_SYNC)
             elif self._unseen:
                 self.fault(what, self._perhaps_a_copy())
@@ -145,7 +148,7 @@ class GroupCheck(Check):
 
 
 def _comes_soon(runtime: Runtime, exists: Callable[[], bool]) -> bool:
-    """Whether a table whose first file is there is just being made: its log follows within moments."""
+    """Whether a table whose first file exists is just being made: then its log follows within moments."""
     deadline = runtime.monotonic_s() + _MOMENTS_S
     while runtime.monotonic_s() < deadline:
         if exists():
@@ -159,7 +162,7 @@ def _is_part(name: str) -> bool:
 
 
 def _replicas(store: Store) -> tuple[set[str], str]:
-    """Ids of the queues that are replicas here, and not promoted; and a folder that cannot be looked at, if there is any."""
+    """Ids of the queues that are replicas here, and not promoted; and a folder that cannot be read, if there is any."""
     found, unseen = [], ""
     try:
         names = store.named("queues")
@@ -170,6 +173,6 @@ def _replicas(store: Store) -> tuple[set[str], str]:
             found.append(ReplicaTable(store, name).refresh())
         except StoreUnavailableError:
             unseen = queue_folder(name)
-        except PartqError:  # the check of that queue says so
+        except PartqError:  # the check of that queue reports it
             pass
     return {replica.queue_id for replica in found if replica is not None and not replica.promoted}, unseen

@@ -1,4 +1,4 @@
-"""Checks the batches that sinks have begun: a manifest that is damaged, and a batch that nobody finishes (Q5)."""
+"""Checks the batches that sinks have begun: finds damaged manifests, and batches that no process finishes (Q5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import Queue, recorded_in
 from spark_partq.storage.queue.manifests import Manifests
 
-# A producer that finishes its batch needs less; and one that waits for the next map gives up sooner.
+# A producer that finishes its batch needs less time than this; one that waits for the next map gives up sooner.
 _PATIENCE_MS = 3_600_000
 
 
@@ -34,7 +34,7 @@ class ManifestCheck(Check):
             age_ms = self.store.now_ms() - names[numbers[-1]].modified_ns // 1_000_000
             manifests = [manifest for name in numbers if (manifest := self._read(name)) is not None]
             if len(manifests) == len(numbers) and age_ms > _PATIENCE_MS:
-                with contextlib.suppress(CorruptTableError, NewerStoreError):  # of a partition: its own check says so
+                with contextlib.suppress(CorruptTableError, NewerStoreError):  # of a partition: its check reports it
                     self._check_finished(manifests)
 
     def _read(self, name: ManifestName) -> Manifest | None:
@@ -46,7 +46,7 @@ class ManifestCheck(Check):
         return None
 
     def _check_finished(self, manifests: list[Manifest]) -> None:
-        """All that the batch's last manifest names is in."""
+        """Check that all files that the batch's last manifest names are in their partitions."""
         queue, name = self._queue, manifests[0].name
         record = BatchRecord(name.sink_id, name.batch_id)
         tables = queue.every_table()  # after the manifests

@@ -79,7 +79,7 @@ class QueueCheck(Check):
         numbers = sorted(int(row["seq"]) for row in control.rows())
         if numbers != list(range(len(numbers))):
             self.fault(f"its facts are numbered {numbers}: some are missing or doubled", RESTORE.format(folder))
-        if not replica:  # else they may come with the next pass
+        if not replica:  # else the groups may come with the next pass
             self._check_groups(state)
         queue = open_queue(self.store, self.name)
         if not replica and (stuck := told_of_stuck(queue)):
@@ -94,9 +94,9 @@ class QueueCheck(Check):
         manifests.guarded(manifests.check, RESTORE.format(manifests_folder(self.name, state.queue_id)))
 
     def _check_marks(self, queue: Queue, replica: bool) -> None:
-        """Every table is sealed and fenced as the control table explains (S5, S7)."""
+        """Check that the control table explains the seal and the fence of every table (S5, S7)."""
         for table in [queue.table(number) for number in queue.state.all_partitions]:
-            with contextlib.suppress(PartqError, *MALFORMED):  # the table's own check says so
+            with contextlib.suppress(PartqError, *MALFORMED):  # the table's own check reports it
                 if not table.exists() or _is_explained(queue, table):
                     continue
                 what = "fenced" if table.fenced else f"sealed under generation {table.sealed}"
@@ -107,12 +107,12 @@ class QueueCheck(Check):
                     self.fault(f"{what}: producers wait for it", RESTORE.format(table.folder))
 
     def _check_groups(self, state: QueueState) -> None:
-        """Every group that is attached reads the queue; else the queue waits for what nobody reads."""
+        """Check that every attached group reads the queue. Otherwise the queue keeps messages that no query reads."""
         for name in sorted(state.groups):
             group = Group(self.store, name)
             try:
                 exists = group.exists()
-            except (PartqError, *MALFORMED):  # its own check says so
+            except (PartqError, *MALFORMED):  # its own check reports it
                 continue
             if not exists or state.queue_id not in group.state.queues:
                 start = f"start a query of the group that reads queue {self.name}"
@@ -131,7 +131,7 @@ class QueueCheck(Check):
         def checked() -> None:
             nonlocal count
             table.refresh()
-            count = int(table.index.left.sum())  # an index is checked to be dense
+            count = int(table.index.left.sum())  # an index is checked to have no gaps
             self._check_table(check, table, remedy)
 
         check.guarded(checked, remedy)
@@ -146,7 +146,7 @@ class QueueCheck(Check):
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
 
     def _check_clock(self, check: Check, table: PartitionTable) -> None:
-        """A partition's time goes on from the latest that a producer had; one that is far ahead stops retention."""
+        """A partition's time goes on from the latest time of any producer. A clock that was far ahead stops retention."""
         now_ms = max(table.committed_ms, self.store.now_ms())
         ahead_ms = table.recorded(CLOCK, 0) // 1_000 - now_ms
         if ahead_ms > queue_state(self.store, self.name).settings.max_clock_skew_ms:
@@ -157,7 +157,10 @@ class QueueCheck(Check):
 
 
 def _is_explained(queue: Queue, table: PartitionTable) -> bool:
-    """The control table, which is read later, says why first. But a fence may be taken back between the two."""
+    """Whether the control table explains the table's marks.
+
+    It is read later, and its facts come first. A fence may be taken back between the two reads.
+    """
     for _ in range(2):
         table.refresh()
         queue.control.refresh()

@@ -1,4 +1,4 @@
-"""Checks what a queue is to its replicas, or to its primary: one of them is used, and the others follow it (S7)."""
+"""Checks a queue together with its replicas, or its former primary: exactly one of them is in use, and the others follow it (S7)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _APART = "stop all who use the primary and promote the replica by force, or remo
 
 
 class ReplicaCheck(Check):
-    """One queue and those of its replicas, or its old primary, that can be reached with this store's credentials."""
+    """One queue, with those of its replicas, or its former primary, that can be reached with this store's credentials."""
 
     def __init__(self, store: Store, name: str, found: Diagnosis) -> None:
         super().__init__(store, f"queue {name}", found)
         self.name = name
 
     def check(self) -> None:
-        """What cannot be read here the check of the queue says."""
+        """Check the queue. The queue's own check reports tables here that cannot be read."""
         with contextlib.suppress(PartqError, *MALFORMED):
             replica = ReplicaTable(self.store, self.name).refresh()
             state = queue_state(self.store, self.name)
@@ -43,9 +43,9 @@ class ReplicaCheck(Check):
         state = None
         with contextlib.suppress(
             PartqError, OSError, *MALFORMED
-        ):  # who cannot be reached takes no messages that anybody could
+        ):  # a primary that cannot be reached from here takes no messages from here, either
             before = self.store.sibling(replica.primary)
-            if replica_role(before, self.name) != "replica":  # it may follow this one by now
+            if replica_role(before, self.name) != "replica":  # it may follow this queue by now
                 state = queue_state(before, self.name)
         if state is not None and state.queue_id == replica.queue_id and state.usable and state.fenced_by is None:
             self.fault(

@@ -13,7 +13,7 @@ Message = dict[str, Any]
 class Application(Protocol):
     """Calls the user's listeners when partitions are assigned or lost, and tells the planner which micro-batches have finished.
 
-    Nothing that the protocol needs depends on it: a planner that cannot reach its driver works without.
+    Nothing that the protocol needs depends on it: a planner that cannot reach its driver works without the driver.
     """
 
     def request(self, message: Message, timeout_s: float | None = None) -> Message:
@@ -36,7 +36,7 @@ class DriverEventHandler(Protocol):
     """Handles what the driver reports; must not block."""
 
     def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
-        """A micro-batch that ends there has finished; `stateful` tells that the query keeps state by key in Spark."""
+        """A micro-batch that ends at `offset` has finished. `stateful`: the query keeps state by key in Spark."""
 
     def query_terminated(self) -> None: ...
 
@@ -46,7 +46,7 @@ Connect = Callable[[Message, DriverEventHandler], Application]
 
 
 class NullApplication:
-    """Stands in where there is no driver."""
+    """Used if there is no driver."""
 
     connected = False
 

@@ -1,7 +1,7 @@
-"""What a member does while its micro-batches run: it sends heartbeats, decides what is due, and acknowledges and releases.
+"""What a member does while its micro-batches run: it sends heartbeats, makes decisions that are due, acknowledges, and releases.
 
-The heartbeat has its own thread and its own view of the group. So neither a listener of the application, nor a lock, nor a slow read of
-other tables makes a living member expire. The other thread decides on its own view, too, without the lock.
+The heartbeat has its own thread and its own view of the group. So a living member does not expire because of a listener of the application, a
+lock, or a slow read of other tables. The other thread decides on its own view, too, without the lock.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.queue.handle import open_queue
 
-# How often the group is refreshed. On a local disk a refresh without news is a `stat`.
+# How often the group is refreshed. On a local disk a refresh that finds nothing new is one `stat`.
 _TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
-# So long the next planner call may acknowledge a finished micro-batch itself, in the commit of its next plan.
+# For this time the next planner call may still acknowledge a finished micro-batch itself, in the commit of its next plan.
 _PLANNER_PRECEDENCE_S = 0.2
 # How often the loads are compared, for an assignor that uses them.
 _LOADS_EVERY_S = 10.0
@@ -104,7 +104,7 @@ class Coordinator:
             self._loads_s = self._runtime.monotonic_s()
 
     def _loads_are_due(self, state: GroupState) -> bool:
-        """Only the member that joined first proposes the loads: two members never measure quite the same."""
+        """Only the member that joined first proposes the loads, as two members never measure exactly the same loads."""
         since_s = self._runtime.monotonic_s() - self._loads_s
         if since_s < _LOADS_EVERY_S or state.status is not Status.READY or not state.members:
             return False
@@ -121,7 +121,7 @@ class Coordinator:
 
 
 def remove_drained_partitions(member: Membership) -> None:
-    """Remove the partitions that a scaling left to be drained, of the queues where this group has drained them, once every group has (S2)."""
+    """Remove partitions that a change of the count left to be drained, in queues where this group has drained them, once every group has (S2)."""
 
     def remove() -> None:
         for name in member.drained_queues:
@@ -131,7 +131,7 @@ def remove_drained_partitions(member: Membership) -> None:
 
 
 def _logged(member: Membership, step: Callable[[], None]) -> None:
-    """Log an error instead of ending the thread, or the session would expire; the planner meets the error, too."""
+    """Log an error instead of ending the thread, as otherwise the session would expire. The planner meets the error, too."""
     try:
         step()
     except Exception as error:

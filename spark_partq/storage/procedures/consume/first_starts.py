@@ -20,20 +20,20 @@ _ANY = range(PARENT, MAX_PARTITIONS)
 def first_starts(
     settings: ConsumerSettings, queues: Iterable[Queue], state: GroupState, opened: Iterable[str], is_back: bool
 ) -> dict[PartitionId, int]:
-    """The first offset of each partition that the group has never had: its beginning, where the group reads the queue already.
+    """The first offset of each partition that the group has never had. If the group reads the queue already, it is the partition's beginning.
 
     Parameters
     ----------
     opened : iterable of str
-        Names of the queues that the query began with, of which some may be deleted by now.
+        Names of the queues that the query began with. Some may be deleted by now.
     is_back : bool
-        The query was a member before: what it finds now came while it ran.
+        The query was a member before: partitions that it finds now were made while it ran.
 
     Raises
     ------
     OffsetOutOfRangeError, InvalidArgumentError
-        `starting_offsets` or `starting_timestamp_ms` name no message. Of a queue that the group reads already they may name partitions
-        that it had once.
+        `starting_offsets` or `starting_timestamp_ms` name no message. For a queue that the group reads already, they may name
+        partitions that the queue had once.
     """
     queues = list(queues)
     known = {queue.name for queue in queues if queue.state.queue_id in state.queues}

@@ -1,4 +1,4 @@
-"""The barrier of a resize as one member meets it: how far it may deliver, and a warning where it waits no longer (S5, H5)."""
+"""The barrier of a resize for one member: how far the member may deliver, and a warning when it no longer waits (S5, H5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_partq.storage.procedures.consume.membership import Membership
 
 _log = logging.getLogger("spark_partq")
 
-Barriers = Mapping[str, Barrier]  # by queue id; they open for what is settled
+Barriers = Mapping[str, Barrier]  # by queue id; a barrier opens for settled messages
 Offsets = dict[PartitionId, int]
 
 
@@ -49,7 +49,7 @@ class Gate:
         return limits
 
     def _warn(self, partition_id: PartitionId, other: PartitionId, cut: int) -> None:
-        """Say once that messages of a key may be at work in two processes."""
+        """Log once that two processes may handle messages of one key at the same time."""
         group, own = self._membership.group, self._membership.group.state.partitions[other]
         if (other, own.epoch, cut) in self._warned:
             return

@@ -1,4 +1,4 @@
-"""Messages that nobody is given any more: nobody else would acknowledge them."""
+"""Messages that no query is given any more, as they were removed or deleted. This acknowledges them, as nothing else would."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Gone:
         starts: Mapping[PartitionId, int],
         acks: list[Ack],
     ) -> list[Ack]:
-        """Acknowledgements of messages that were removed before they were read, or deleted, where no earlier one is still to be acknowledged.
+        """Acknowledgements of messages that were removed before they were read, or deleted, if no earlier message is still to be acknowledged.
 
         Parameters
         ----------
         starts : dict
             Where the next micro-batch of each partition starts.
         acks : list
-            Those that are about to be committed.
+            The acknowledgements that are about to be committed.
         """
         if self._settings.fail_on_data_loss and not self._settings.manual_acknowledgement:
-            return []  # what was removed fails the query, and what was deleted is acknowledged with its micro-batch
+            return []  # a removed message fails the query, and a deleted one is acknowledged with its micro-batch
         group, done = self._membership.group, {partition_id: offset for partition_id, _, offset in acks}
         found = []
         for partition_id, first in starts.items():
@@ -44,7 +44,7 @@ class Gone:
             planned = self._membership.last_planned(partition_id)
             settled = read
             if not self._settings.fail_on_data_loss and (planned is None or planned.end <= read):
-                settled = first  # else the query fails if it is not the same
+                settled = first  # else the query fails if the two differ
             elif self._settings.manual_acknowledgement:
                 settled = _deleted_end(queues[partition_id[0]], tables[partition_id], read, first)
             if settled > read:
@@ -53,11 +53,11 @@ class Gone:
 
 
 def _deleted_end(queue: Queue, table: PartitionTable, start: int, end: int) -> int:
-    """Up to where all messages of ``[start, end)`` from the first one on were deleted."""
+    """The offset up to which all messages of ``[start, end)``, from the first one on, were deleted."""
     at = start
     for part in slices(queue.state, table.partition, table.index, start, end):
         if part.base_offset + part.first_row != at:
-            break  # what lies between was removed
+            break  # the messages between were removed
         left = rows_left(queue.store, part) if part.deleted else range(part.first_row, part.last_row)
         if len(left):
             return part.base_offset + int(left[0])

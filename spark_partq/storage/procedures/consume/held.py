@@ -1,4 +1,4 @@
-"""Messages of keys that a group holds back (`core.group.held_keys`): where they are in what a planner is about to plan."""
+"""Messages of keys that a group holds back (`core.group.held_keys`): where they are among the messages that a planner is about to plan."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import slices
 
-# Of a partition so many messages are looked at before a plan, whose range ends there then. Their keys are read under the planner's lock.
+# Before a plan at most this many messages of a partition are looked at; the planned range ends there. Their keys are read under the
+# planner's lock.
 MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a partition from `start` on: no message of these keys lies before `first`, and all of ``[first, end)`` are theirs.
+    """What is known of a partition from `start` on: no message below `first` has one of these keys, and all messages of ``[first, end)`` have one.
 
     Attributes
     ----------
     first, end : int
-        Equal while none is found; it was looked for up to there.
+        Equal while no such message is found; all messages below were looked at.
     """
 
     keys: frozenset[int]
@@ -34,13 +35,13 @@ class Run:
 
 
 class HeldMessages:
-    """Finds them, and looks at no message twice while the same keys are held. Used by one thread."""
+    """Finds messages of held keys, and looks at no message twice while the same keys are held. Used by one thread."""
 
     def __init__(self) -> None:
         self._known: dict[PartitionId, Run] = {}
 
     def run(self, queue: Queue, table: PartitionTable, keys: frozenset[int], start: int, end: int) -> Run:
-        """The first run of messages of these keys in ``[start, end)``, as far as that was looked at.
+        """The first run of messages of these keys in ``[start, end)``, as far as these messages were looked at.
 
         Raises
         ------
@@ -69,7 +70,7 @@ def _look_on(queue: Queue, table: PartitionTable, known: Run, end: int) -> Run:
 
 
 def hashes(queue: Queue, table: PartitionTable, start: int, end: int) -> Iterator[tuple[int, int | None]]:
-    """The offset of each message in ``[start, end)`` and the 64 bits by which its key is known; None if it has none.
+    """The offset of each message in ``[start, end)`` and the 64-bit hash that stands for its key; None if it has no key.
 
     Raises
     ------

@@ -1,5 +1,7 @@
-"""What a query's planner does not give its flows: messages that were delivered too often, follow such a one of their key, or are too old; and
-how many of those that fail it gives at once."""
+"""Messages that a query's planner does not give to its flows: they were delivered too often, follow such a message of their key, or are too old.
+
+Also: how many messages that fail the planner gives at once.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ class Due:
     Attributes
     ----------
     dead_letter_queue : str or None
-        None discards them.
+        None if the messages are discarded.
     held : frozenset of int
-        The keys that were held when they were found to be of one.
+        The keys that were held when these messages were found to have one of them.
     """
 
     partition_id: PartitionId
@@ -54,18 +56,18 @@ class LeftOut:
         self._sent: dict[str, DeadLetters] = {}
         self._held_messages = HeldMessages()
         self._lifetimes = Lifetimes()
-        self._now_us = 0  # of the plan that is made: what is not too old when it begins is not while it goes on
-        self._others_came = False  # the last micro-batch held what is not suspect
+        self._now_us = 0  # when the present plan began: ages are as of then until it ends
+        self._others_came = False  # the last micro-batch held messages that are not suspect
 
     # ---- messages that are left out
     def due(self, tables: Tables, starts: Offsets, ends: Offsets) -> list[Due]:
-        """What is to be left out before the next micro-batch: of each partition at most a few messages at its position."""
+        """The messages to leave out before the next micro-batch: in each partition at most a few, at its position."""
         found = []
         self._now_us = self._membership.store.now_ms() * 1000
         self._lifetimes.forget_others(starts)
         for partition_id, queue in self._queues().items():
             if partition_id not in starts or starts[partition_id] != self._membership.group.position(partition_id):
-                continue  # behind what the application has still to acknowledge, or what was removed
+                continue  # before it are messages to acknowledge, or removed ones
             start, end = starts[partition_id], ends[partition_id]
             if start < end:
                 table = tables[partition_id]
@@ -78,29 +80,29 @@ class LeftOut:
         return found
 
     def leave_out(self, due: list[Due], tables: Tables) -> None:
-        """Send them to their dead-message queues, and go on behind them.
+        """Send the messages to their dead-message queues, and go on behind them.
 
         Raises
         ------
         QueueNotFoundError, SchemaMismatchError, IngressDisabledError, CorruptTableError
-            If one cannot be sent; nothing is left out then that is not sent.
+            If a message cannot be sent. A message that is not sent is not left out.
         KeysHeldError
             If too many keys would be held back.
         ClockSkewError
-            If messages seem too old to a clock that is wrong.
+            If messages seem too old by a clock that is wrong.
         """
         membership, queues = self._membership, self._subscription.queues
         self._commit_floors(due)
         for queue in {queues[item.partition_id[0]] for item in due if item.messages.reason == EXPIRED}:
             checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
         if any(item.held for item in due):
-            membership.group.refresh()  # after the tables: what is there may have been put back since
+            membership.group.refresh()  # after the tables: messages may have been put back since
         for item in due:
             messages, name = item.messages, item.dead_letter_queue
             if item.partition_id not in plannable(membership.group.state, membership.incarnation):
-                continue  # it was taken from this process by what was decided meanwhile
+                continue  # a decision took the partition from this process meanwhile
             if not self._is_at_floor(item):
-                continue  # an acknowledgement came too late to count, or another owner was further
+                continue  # an acknowledgement came too late to count, or another owner had read on
             if not item.held <= membership.group.state.held.get(item.partition_id[0], frozenset()):
                 continue  # the keys were released
             queue, table, holds = queues[item.partition_id[0]], tables[item.partition_id], frozenset[int]()
@@ -115,12 +117,13 @@ class LeftOut:
                 item.partition_id, membership.incarnation, messages.start, messages.end, messages.reason, name, holds
             )
             membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
-        membership.called_s = membership.runtime.monotonic_s()  # it goes on, however many there are
+        membership.called_s = membership.runtime.monotonic_s()  # the query counts as alive, however many there were
 
     def _commit_floors(self, due: list[Due]) -> None:
         """Make the positions of messages that are about to be sent floors.
 
-        A dead-message queue counts all below the last message that was sent for sent. So the next owner must not begin before the first.
+        A dead-message queue takes all messages below the last one that was sent for sent. So the next owner must not begin before the first
+        one.
         """
         if all(map(self._is_at_floor, due)):
             return
@@ -130,7 +133,7 @@ class LeftOut:
         self._membership.decide(lambda: [RaiseFloors(*of_queue) for of_queue in numbers.items()])
 
     def _is_at_floor(self, item: Due) -> bool:
-        """Whether messages may be sent: no owner may begin before them, and they are not finished."""
+        """Whether messages may be sent: no later owner begins before them, and they are not finished."""
         floor = self._membership.group.state.committed_floor(item.partition_id)
         return item.dead_letter_queue is None or item.messages.start == floor
 
@@ -144,7 +147,7 @@ class LeftOut:
     def _delivered_as_often(
         self, partition_id: PartitionId, queue: Queue, start: int, end: int
     ) -> tuple[int | None, int]:
-        """How often a message was delivered, and the end of those that were as often; None where nobody counts."""
+        """How often a message was delivered, and the end of the messages that were delivered as often. None if deliveries are not counted."""
         if queue.state.settings.max_deliveries is None:
             return None, end
         count, same_until = deliveries(*self._attempts(partition_id), start)
@@ -165,7 +168,7 @@ class LeftOut:
         return self._held_messages.run(queue, table, keys, start, end)
 
     def _free_of_held(self, queue: Queue, table: PartitionTable, start: int, end: int) -> int:
-        """How far a partition is known to have no message of a held key."""
+        """The offset up to which a partition is known to have no message of a held key."""
         run = self._run(queue, table, start, end)
         return end if run is None else min(end, run.first)
 
@@ -184,7 +187,10 @@ class LeftOut:
         return keys
 
     def without_left_out(self, tables: Tables, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
-        """Where the next micro-batch may end, so that no message of a held key or that is too old is in it: it is left out when it is next."""
+        """Where the next micro-batch may end, so that no message in it has a held key or is too old.
+
+        Such a message is left out once it is the next one.
+        """
         queues = self._queues()
         return {
             p: self._free(queues[p], tables[p], starts[p], end) if p in queues and end > starts[p] else end
@@ -204,7 +210,7 @@ class LeftOut:
     ) -> list[Due]:
         settings = queue.state.settings
         name = settings.dead_letter_queue if settings.expired_messages == "dead_letter" else None
-        # What is copied is copied a file at a time.
+        # Messages that are copied into the dead-message queue are copied one file at a time.
         expired = self._old_files_end(queue, table, start, end, first_alone=name is not None)
         if start == expired < end and settings.message_ttl_column is not None:
             expired = self._lifetimes.old_end(queue, table, start, end, self._now_us)
@@ -216,7 +222,7 @@ class LeftOut:
         return [Due(partition_id, DeadMessages(start, expired, EXPIRED, count), name)]
 
     def _old_files_end(self, queue: Queue, table: PartitionTable, start: int, end: int, *, first_alone: bool) -> int:
-        """The end of the first files that are too old as a whole, or of the first one alone."""
+        """The end of the first files that are too old as a whole; with `first_alone`, of the first file only."""
         ttl_ms = queue.state.settings.message_ttl_ms
         if ttl_ms is None:
             return start
@@ -234,9 +240,10 @@ class LeftOut:
 
     # ---- messages that fail
     def limited(self, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
-        """Where the next micro-batch ends in each partition, so that what failed before comes in pieces.
+        """Where the next micro-batch ends in each partition, so that messages that failed before come in pieces.
 
-        A piece that is suspect comes alone, so that nothing else fails with it; in turn with what is not, which goes on meanwhile.
+        A suspect piece comes alone, so that nothing else fails with it. Suspect pieces and other messages take turns, so the others make
+        progress.
         """
         most = self._most_deliveries()
         filled = [p for p, end in ends.items() if starts[p] < end]
@@ -248,7 +255,7 @@ class LeftOut:
         return {p: pieces.get(p, end) if p in given else starts[p] for p, end in ends.items()}
 
     def attempts(self, ranges: Mapping[PartitionId, Range]) -> dict[PartitionId, int]:
-        """The number of the delivery that is about to begin, where that is counted."""
+        """The number of the delivery that is about to begin, for partitions where deliveries are counted."""
         counted = self._most_deliveries()
         return {
             p: deliveries(*self._attempts(p), r.start)[0] + 1
@@ -257,12 +264,12 @@ class LeftOut:
         }
 
     def isolate(self, ranges: Mapping[PartitionId, Range]) -> bool:
-        """Give up the plan of messages that were delivered too often, so that they come in pieces; was there any?
+        """Give up the plan of messages that were delivered too often, so that they come in pieces. Returns whether there were any.
 
         Parameters
         ----------
         ranges : dict
-            What is planned again after a restart.
+            The ranges that are planned again after a restart.
         """
         most, incarnation = self._most_deliveries(), self._membership.incarnation
         events = []
@@ -281,9 +288,10 @@ class LeftOut:
         return bool(events)
 
     def give_up(self, planned: Mapping[PartitionId, Range]) -> None:
-        """Give up what a query planned when it did not acknowledge by hand yet: its messages come in the next micro-batch.
+        """Give up ranges that a query planned when it did not yet acknowledge by hand: their messages come in the next micro-batch.
 
-        Else, if the query acknowledges by micro-batch again, the end of this one would acknowledge what the application has not.
+        Otherwise, if the query later acknowledges by micro-batch again, the end of this micro-batch would acknowledge messages that the
+        application has not.
         """
         group, incarnation = self._membership.group, self._membership.incarnation
         own = replayed(group.state, group.acks, incarnation, planned, manual=True)
@@ -294,15 +302,15 @@ class LeftOut:
     # ----
     def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:
         group = self._membership.group
-        since = group.state.reset_epochs.get(partition_id, 0)  # what users want to read again is counted from 0
+        since = group.state.reset_epochs.get(partition_id, 0)  # messages that users read again are counted from 0
         return group.acks.attempts_since(partition_id, since), group.acks.delivered(partition_id, since)
 
     def _most_deliveries(self) -> dict[PartitionId, int]:
-        """Of the partitions that this process owns, where deliveries are counted."""
+        """For the partitions that this process owns and where deliveries are counted: the most deliveries."""
         return {p: n for p, queue in self._queues().items() if (n := queue.state.settings.max_deliveries) is not None}
 
     def _queues(self) -> dict[PartitionId, Queue]:
-        """Of the partitions that this process owns, where messages may be left out: their queues."""
+        """For the partitions that this process owns and where messages may be left out: their queues."""
         queues = {id_: queue for id_, queue in self._subscription.queues.items() if queue.state.settings.leaves_out}
         if not queues:
             return {}

@@ -1,4 +1,4 @@
-"""How long each message of a partition lives, where a column of the messages says so."""
+"""How long each message of a partition lives, if a column of the messages says so."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import slices
 
-# Longer than anything lasts, and in microseconds, added to a time of today, within 64 bits.
+# Longer than any message lives; in microseconds, added to a time of today, it still fits into 64 bits.
 _FOR_EVER_MS = 1 << 52
 
 
 @dataclass(frozen=True)
 class _Known:
-    """The moments at which the messages from `start` on expire, in microseconds since 1970, by these settings."""
+    """The moments when the messages from `start` on expire by these settings, in microseconds since 1970."""
 
     rule: tuple[str | None, int | None]
     start: int
@@ -35,20 +35,20 @@ class _Known:
 
 
 class Lifetimes:
-    """Finds what is too old among what is planned next, and reads no message twice. Used by one thread.
+    """Finds messages that are too old among those that are planned next, and reads no message twice. Used by one thread.
 
-    It remembers 8 bytes of each of at most `MOST_ROWS` messages of a partition.
+    It remembers 8 bytes for each of at most `MOST_ROWS` messages of a partition.
     """
 
     def __init__(self) -> None:
         self._known: dict[PartitionId, _Known] = {}
 
     def forget_others(self, partitions: Collection[PartitionId]) -> None:
-        """Forget what is known of all but these."""
+        """Forget what is known of all partitions except these."""
         self._known = {p: known for p, known in self._known.items() if p in partitions}
 
     def first_old(self, queue: Queue, table: PartitionTable, start: int, end: int, now_us: int) -> int:
-        """The first message of ``[start, end)`` that is too old; if there is none, how far it was looked for: at most `MOST_ROWS`.
+        """The first message of ``[start, end)`` that is too old. If there is none, the end of the search, which covers at most `MOST_ROWS` messages.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class Lifetimes:
         return start + int(old.argmax()) if old.any() else upto
 
     def old_end(self, queue: Queue, table: PartitionTable, start: int, end: int, now_us: int) -> int:
-        """The end of the messages from `start` on that are too old, of at most `MOST_ROWS`; `start` if the first one is not.
+        """The end of the messages from `start` on that are too old, among at most `MOST_ROWS`; `start` if the first one is not too old.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Lifetimes:
             If a file cannot be read.
         """
         upto, index, at = min(end, start + MOST_ROWS), table.index, start
-        for i in index.overlapping(start, upto):  # a file at a time: mostly the first message is young
+        for i in index.overlapping(start, upto):  # one file at a time: mostly the first message is young
             at = min(upto, int(index.end[i]))
             young = self._look(queue, table, start, at).expires_us[: at - start] >= now_us
             if young.any():
@@ -95,7 +95,7 @@ def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> In
     schema = arrow_schema({"type": "struct", "fields": fields})
     found = [np.empty(0, np.int64)]
     for part in slices(queue.state, table.partition, table.index, start, end):
-        moments = np.full(part.last_row - part.first_row, np.iinfo(np.int64).max)  # what was deleted never expires
+        moments = np.full(part.last_row - part.first_row, np.iinfo(np.int64).max)  # a deleted message never expires
         for row, batch, enqueued_us in read_timed(queue.store, part, schema):
             own = batch.column(0).cast(pa.int64()).fill_null(_FOR_EVER_MS).to_numpy(zero_copy_only=False)
             ttl_ms = np.minimum(own, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)

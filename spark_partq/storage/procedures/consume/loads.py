@@ -9,7 +9,7 @@ from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 
-# The load is the number of waiting messages, and of those that will come within this time at the recent rate.
+# The load is the number of waiting messages plus the number that will come within this time at the recent rate.
 _HORIZON_S = 60.0
 _SAMPLE_EVERY_S = 5.0
 

@@ -1,8 +1,8 @@
 """A query's membership in its group: joining, acknowledging, releasing and leaving.
 
-Three threads of the planner process share it. Spark's own thread plans micro-batches; the two of `between_calls` send heartbeats, and
-decide and release while a micro-batch is long. A thread that plans or releases holds `lock` from its refresh to its commit, so it never
-plans on a state that is older than a release.
+Three threads of the planner process share it. Spark's own thread plans micro-batches. Of the two threads of `between_calls` one sends
+heartbeats; the other decides and releases during a long micro-batch. A thread that plans or releases holds `lock` from its refresh to
+its commit. So it never plans on a state that is older than a release.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Membership:
     Parameters
     ----------
     me : Member
-        The member that joins; each join gets its own incarnation. A static member, which the user named, keeps its partitions
-        through a restart: it never leaves, its session expires (K6).
+        The member that joins; each join gets its own incarnation. A static member, which the user named, keeps its partitions through a
+        restart: it never leaves the group; only its session expires (K6).
     subscription : Subscription
         The queues that it reads. Used under `lock`.
     loads : LoadMeter
@@ -77,7 +77,7 @@ class Membership:
         self.me = replace(me, host=socket.gethostname())
         self._subscription, self._loads, self._connect = subscription, loads, connect
         self._manual = settings.manual_acknowledgement
-        self._uses_loads = any(assignors.find(name).loads for name in me.assignors)  # else the group's does not
+        self._uses_loads = any(assignors.find(name).loads for name in me.assignors)  # else the group's does not, either
         self.work = WorkMeter(self.store, group)
         self.group = self.work.view()
         self.lock = self.runtime.lock()
@@ -102,7 +102,7 @@ class Membership:
 
     # ---- for the planner, under `lock`
     def join_unless_member(self, then: Callable[[], None], anew: bool = False) -> None:
-        """Record that a planner call begins, so the driver makes progress. At the first call, join the group and do `then`.
+        """Record that a planner call begins: so the query counts as alive. At the first call, join the group and call `then`.
 
         `anew`: the query has a fresh checkpoint.
         """
@@ -120,7 +120,7 @@ class Membership:
             then()
 
     def acknowledge_finished(self, done: Ranges) -> list[Ack]:
-        """Refresh the group, and release what has drained now that `done` is finished; returns what is left to `commit_plan`.
+        """Refresh the group, and release what has drained now that `done` is finished. Returns the acknowledgements left to `commit_plan`.
 
         Raises
         ------
@@ -139,24 +139,24 @@ class Membership:
     def commit_plan(
         self, acks: list[Ack], ranges: Ranges, attempts: Attempts = _UNCOUNTED, before: Before = lambda: None
     ) -> None:
-        """Commit what is finished and what is about to be delivered, and for which time; `before` as `Group.acknowledge` takes it."""
+        """Commit what is finished, what is about to be delivered, and the deliveries' numbers. `before`: as in `Group.acknowledge`."""
         if acks or any(r.end > r.start for r in ranges.values()):
             self._acknowledge(acks, ranges, attempts, before)
         self._tracker.record(ranges)
         if ranges:
-            self._terminated.clear()  # Spark may have told late that an earlier run of the query has ended
+            self._terminated.clear()  # Spark may have reported late that an earlier run has ended
             self._report_batch()
 
     def last_planned(self, partition_id: PartitionId) -> Range | None:
-        """The end of what this process has planned of a partition since it owns it; None if it has not yet."""
+        """The end of what this process has planned of a partition since it became the owner. None if it has planned nothing."""
         return self._tracker.last_planned(self.group.state, self.incarnation, partition_id)
 
     def given(self) -> dict[PartitionId, int]:
-        """How far this process was given what it owns, while no micro-batch runs."""
+        """The offset up to which this process was given each partition that it owns, while no micro-batch runs."""
         return self._tracker.given(self.group.state, self.incarnation)
 
     def refresh(self) -> None:
-        """Refresh the group, and report what is new to the application; join again if the session has expired.
+        """Refresh the group, and report changes to the application; join again if the session has expired.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class Membership:
             self.group.acknowledge(self.work.rows(self.incarnation, acks, ranges, attempts), before)
 
     def _release(self) -> None:
-        """Release what has drained, in one commit that also grants it to the new owners."""
+        """Release partitions that have drained, in one commit that also grants them to the new owners."""
         ready = self._tracker.drained(self.group.state, self.group.acks, self.incarnation)
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
@@ -253,7 +253,7 @@ class Membership:
 
     # ---- reports to the application, under `lock`
     def report_changes(self) -> None:
-        """Tell the application what it lost and got by the last decision; before a micro-batch that has it."""
+        """Report what the last decision took and gave, before a micro-batch that has the new partitions."""
         self._report_lost()
         self._report_owned()
 
@@ -271,7 +271,7 @@ class Membership:
         self._report({"revoked": self._named(done), "lost": self._named(rest)})
 
     def _is_finished(self, partition_id: PartitionId, planned: int) -> bool:
-        """Whether the partition was removed from its queue, and all that was planned of it is acknowledged (S2)."""
+        """Whether the partition was removed from its queue, and all of its planned messages are acknowledged (S2)."""
         removed = self.group.state.removed.get(partition_id)
         return removed is not None and removed[1] >= planned
 
@@ -298,7 +298,7 @@ class Membership:
             _log.warning("group %s: %s", self.name, state_stays_behind(self.me.instance, partitions))
 
     def _report_batch(self) -> None:
-        """Report what each flow owns in the micro-batch that begins, and what it gained and lost since the last."""
+        """Report what each flow owns in the micro-batch that begins, and what it gained and lost since the last micro-batch."""
         now = {
             flow: self._named(partitions) for flow, partitions in by_flow(self.group.state, self.incarnation).items()
         }
@@ -332,7 +332,7 @@ class Membership:
             view.acknowledge(self.work.rows(self.incarnation))
 
     def release_drained(self) -> None:
-        """Release what has drained, unless the planner is at work: it releases, too."""
+        """Release partitions that have drained, unless the planner is at work, which releases them, too."""
         if self._listener_error is None and self.lock.acquire(blocking=False):
             try:
                 self.group.refresh()
@@ -359,7 +359,7 @@ class Membership:
 
     # ---- events of the driver
     def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
-        if set(offset.queue_ids.values()) <= self._names.keys():  # else of the same names in another store
+        if set(offset.queue_ids.values()) <= self._names.keys():  # else its queues are of another store
             self._stateful |= stateful
             ranges = {} if offset.by_hand else by_id(offset)
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), ranges)
@@ -387,7 +387,7 @@ class Membership:
                 self.decide(lambda: [Leave(self.me.instance, self.incarnation)])
 
     def _in_flight(self) -> bool:
-        """Whether a planned range is not known to have finished."""
+        """Whether a planned range may not have finished yet."""
         if self._manual or self._application is None or not self._application.connected:
             return False
         done = {} if self._finished_batch is None else self._finished_batch.ranges

@@ -1,8 +1,8 @@
 """Plans a query's micro-batches, in Spark's planner process (Q7).
 
-Spark asks for the end of the next micro-batch only when every earlier one has been executed and committed; so that is where the planner
-acknowledges. It refreshes the group, acknowledges what is finished, releases what has drained, refreshes the partitions, and plans, in
-this order. `tasks(start, end)` takes everything from its arguments, so a replayed batch is the same batch.
+Spark asks for the end of the next micro-batch only when every earlier one has been executed and committed. So the planner acknowledges when it
+is asked. It refreshes the group, acknowledges what is finished, releases what has drained, refreshes the partitions, and plans, in this order.
+`tasks(start, end)` takes everything from its arguments, so a replayed batch is the same batch.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from spark_partq.storage.procedures.consume.subscription import Subscription, by
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Piece, slices
 
-# Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes. Requests to an object store
-# cost money.
+# Spark asks an idle query again after about 10 ms. The wait grows from the first value to the second while no message comes, as requests to an
+# object store cost money.
 _WAIT_LOCAL_S, _WAIT_REMOTE_S = (0.01, 0.1), (0.1, 1.0)
 
 Offsets = dict[PartitionId, int]
 
 
 class Assigned(NamedTuple):
-    """The flow of this member that gets a planned range, and the offset below which it may have been delivered before."""
+    """The flow of this member that gets a planned range, and the offset below which messages may have been delivered before."""
 
     flow: int
     delivered: int
 
 
 class _Plan(NamedTuple):
-    """A micro-batch, by the offset at its end, in the form that Spark keeps."""
+    """A micro-batch. `end` is the offset at its end, in the form that Spark keeps."""
 
     end: str
     ranges: dict[PartitionId, Range]
@@ -77,11 +77,11 @@ class Planner:
         self._last_plan = _Plan("", {}, {})
         self._idle = 0
         self._stop_offsets: Offsets | None = None
-        self._beats_before: dict[str, int] | None = None  # of all members, when nothing was left for this one
+        self._beats_before: dict[str, int] | None = None  # of all members, when this one had nothing left to read
         self._batches = itertools.count(1)
         self._barriers: dict[str, Barrier] = {}
         self._blocked_by_barrier = self._window_is_full = False  # of the last plan
-        self._last_served: dict[PartitionId, int] = {}  # the number of the last batch that took something of it
+        self._last_served: dict[PartitionId, int] = {}  # the number of the last batch that took messages of it
         self._loads = LoadMeter(self._store.runtime.monotonic_s)
         me = Member(
             self._instance, "", settings.flows, settings.session_timeout_ms, settings.assignors,
@@ -114,7 +114,7 @@ class Planner:
         )
 
     def next(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        """Plan the next micro-batch, now that `done` is finished; returns its end, None if there is nothing to do."""
+        """Plan the next micro-batch, now that `done` is finished. Returns its end; None if there is nothing to do."""
         while True:
             if self._idle:
                 least, most = _WAIT_LOCAL_S if self._store.is_local else _WAIT_REMOTE_S
@@ -134,7 +134,7 @@ class Planner:
             self.membership.join_unless_member(self._start_threads)
             if self._last_plan.end != str(end.to_json()):
                 self._last_plan = self._replay(end)
-            _, ranges, assigned = self._last_plan  # the same for each scan of a micro-batch, as in a union with itself
+            _, ranges, assigned = self._last_plan  # the same for each scan, as in a union with itself
             flows: list[list[Piece]] = [[] for _ in range(self._settings.flows)]
             tables, queues = dict(self._tables()), self._subscription.queues
             filled = [p for p, r in ranges.items() if r.end > r.start]
@@ -148,9 +148,9 @@ class Planner:
         return f"{self._instance}/{flow}"
 
     def leave(self) -> None:
-        """Leave the group, as the query has ended. Where only a newer program may write, its session expires."""
+        """Leave the group, as the query has ended. If only a newer program may write, the member's session expires instead."""
         with contextlib.suppress(NewerStoreError):
-            if self._stop_offsets is not None:  # it may end before the coordinator looks for the first time
+            if self._stop_offsets is not None:  # the query may end before the coordinator's first step
                 remove_drained_partitions(self.membership)
             self.membership.leave()
 
@@ -163,20 +163,20 @@ class Planner:
         return self._subscription.offset(self._group.name, self._instance, ranges)
 
     def _tables(self) -> list[tuple[PartitionId, PartitionTable]]:
-        """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""
+        """Every table that the queues ever had: a replayed batch may have a partition that is no longer in use."""
         queues = self._subscription.queues
         return [
             ((queue.state.queue_id, n), queue.table(n)) for queue in queues.values() for n in queue.state.all_partitions
         ]
 
     def _is_at_end(self) -> bool:
-        """Whether a query that ends when it has read everything knows which partitions it gets, and that the others' owners live.
+        """Whether a query that reads all and ends may end: it knows which partitions it gets, and the owners of the others are alive.
 
-        So it does not end while a process that was killed still has what nobody else reads.
+        So the query does not end while a killed process still owns partitions that no other process reads.
         """
         state, acks, ends = self._group.state, self._group.acks, self._stop_offsets or {}
         if self.membership.failure is not None:
-            raise self.membership.failure  # nobody can assign what this query does not know to be others'
+            raise self.membership.failure  # partitions that this query may have to read cannot be assigned
         if state.status is not Status.READY or self._blocked_by_barrier or self._window_is_full:
             return False
         if self._beats_before is None:
@@ -185,8 +185,8 @@ class Planner:
 
     # ---- one plan
     def _plan_as_of_now(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        """Plan, and believe that messages are gone only if the group's facts are the same behind the next try: while this process stood still, or
-        read what it leaves out, another owner may have read on, and maintenance removed what it had read."""
+        """Plan. Messages count as lost only if the next try finds the group's facts unchanged. While this process was slow, another owner may
+        have read on, and maintenance removed what it had read."""
         seq = -1
         while True:
             try:
@@ -197,7 +197,7 @@ class Planner:
                 seq = self._group.state.seq
 
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        finished = {} if done.by_hand else by_id(done)  # also where this query does not acknowledge by hand any more
+        finished = {} if done.by_hand else by_id(done)  # also if this query no longer acknowledges by hand
         acks = self.membership.acknowledge_finished(finished)
         self._refresh()
         acks = self._commit_floors(acks)
@@ -213,11 +213,11 @@ class Planner:
                 ends = self._left_out.limited(starts, self._given(tables, starts, ends, limits))
                 if not acks or ends != starts or deliverable == starts:
                     break
-            self.membership.commit_plan(acks, {})  # so that each position is where its messages are left out
+            self.membership.commit_plan(acks, {})  # so each position is at the messages that are left out
             acks = []
             self._left_out.leave_out(due, tables)
         self._last_served.update(dict.fromkeys((p for p in starts if ends[p] > starts[p]), next(self._batches)))
-        self.membership.report_changes()  # what this call's own decisions brought
+        self.membership.report_changes()  # the changes that this call's own decisions made
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
         if all(ends[p] == starts[p] for p in starts):
             self.membership.commit_plan(acks, {})
@@ -226,7 +226,7 @@ class Planner:
         assigned: dict[PartitionId, Assigned] = {}
 
         def mark() -> None:
-            """What others planned first counts as delivered, even if they did so after a decision that this process has not seen (H4)."""
+            """Messages that others planned first count as delivered, even if planned after a decision that this process has not seen (H4)."""
             assigned.update({p: Assigned(_flow_number(mine[p]), self._group.delivered(p)) for p in ranges})
 
         self.membership.commit_plan(acks, ranges, self._left_out.attempts(ranges), mark)
@@ -239,7 +239,7 @@ class Planner:
     def _given(
         self, tables: dict[PartitionId, PartitionTable], starts: Offsets, ends: Offsets, limits: Limits
     ) -> Offsets:
-        """How far each partition comes: to what is admitted, and to what is to be left out first. What can go on does not wait for the rest."""
+        """Each partition's end, by the limits and by messages that are left out first. Partitions that can go on do not wait for the others."""
         while True:
             admitted = self._admitted(tables, starts, ends, limits)
             free = self._left_out.without_left_out(tables, starts, admitted)
@@ -268,7 +268,7 @@ class Planner:
         def changes() -> list[QueuesChanged]:
             return self._subscription.queue_changes(self._group.name, self._group.state)
 
-        # They are listed again on the state on which that is decided: others may have added or removed a queue meanwhile.
+        # The queues are listed again on the state on which this is decided: other members may have added or removed a queue meanwhile.
         if changes():
             self.membership.decide(changes)
 
@@ -285,9 +285,9 @@ class Planner:
         return acks
 
     def _replay(self, planned: StreamOffset) -> _Plan:
-        """Plan again what is left of a micro-batch that was planned before a restart; all of it may have been delivered before."""
+        """Plan again what is left of a micro-batch that was planned before a restart. All of its messages may have been delivered before."""
         tables = {p: table for p, table in self._tables() if (table.queue, table.partition) in planned.ranges}
-        # Before the group, or another owner might have read on, and maintenance removed what it had read.
+        # Refreshed before the group. Otherwise another owner might have read on, and maintenance removed what that owner had read.
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         self.membership.refresh()
         if self._settings.manual_acknowledgement and not planned.by_hand:
@@ -307,7 +307,7 @@ class Planner:
         return replayable(self._subscription.barriers(state), kept) if manual else kept
 
     def _pieces(self, queue: QueueState, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
-        """The slices of a range; messages below `delivered` may have been delivered before."""
+        """The slices of a range. Messages below `delivered` may have been delivered before."""
         first = self._check_available(table, planned.start, planned.end)
         cut = min(max(first, delivered), planned.end)
         return [
@@ -321,7 +321,7 @@ class Planner:
     def _start(self, partition_id: PartitionId, table: PartitionTable, planned: Range | None) -> int:
         """Where the next micro-batch of a partition starts; `planned` is its range in the last one."""
         if self._settings.manual_acknowledgement:
-            # What the application has not acknowledged before a restart is delivered again.
+            # Messages that the application did not acknowledge before a restart are delivered again.
             planned = self.membership.last_planned(partition_id)
         first = start(self._group.state, self._group.acks, self.membership.incarnation, partition_id, planned)
         return self._check_available(table, first, table.next_offset)
@@ -345,7 +345,7 @@ class Planner:
         return max(start, min(first, end))
 
     def _deliverable_ends(self, tables: dict[PartitionId, PartitionTable], starts: Offsets) -> Offsets:
-        """How far each partition may be delivered: to its end, or to a message that waits for older ones of other partitions (S5)."""
+        """How far each partition may be delivered: to its end, or to a message that waits for older messages of other partitions (S5)."""
         ends = {p: table.next_offset for p, table in tables.items()}
         if self._stop_offsets is not None:
             ends = {p: max(starts[p], min(end, self._stop_offsets.get(p, 0))) for p, end in ends.items()}
@@ -384,7 +384,7 @@ class Planner:
         return sorted(partitions, key=lambda p: (self._last_served.get(p, 0), names[p[0]], p[1]))
 
     def _unacked(self, flow: str) -> int:
-        """Messages that a flow was given and has not acknowledged, also of draining partitions; without manual acknowledgement 0."""
+        """How many messages a flow was given and has not acknowledged, draining partitions included. 0 without manual acknowledgement."""
         if not self._settings.manual_acknowledgement:
             return 0
         total = 0

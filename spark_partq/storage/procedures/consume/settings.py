@@ -28,11 +28,11 @@ class ConsumerSettings:
     instance_id : str or None
         The user's name for the member, the same after a restart (K6).
     assignors : tuple of str
-        Those that the query supports, best first.
+        The assignors that the query supports, best first.
     max_barrier_wait_ms : int
         How long messages above the cut of a resize wait for members that acknowledge by hand (S5, H5).
     payload : dict or None
-        The columns that it reads; None is all that its queues share.
+        The columns that the query reads. None means all columns that its queues share.
     """
 
     store: Store
@@ -67,13 +67,13 @@ class ConsumerSettings:
         return [name for name in list_queues(self.store) if self.matches(name)]
 
     def subscribed_queues(self) -> list[str]:
-        """Names of the queues that it reads now; a pattern leaves out those that are replicas.
+        """Names of the queues that the query reads now. A pattern leaves out replicas.
 
         Raises
         ------
         NotAStoreError
         QueueNotFoundError
-            None matches the pattern, but replicas.
+            No queue except replicas matches the pattern.
         """
         if self.queue_pattern is None:
             return list(self.queues)

@@ -1,6 +1,6 @@
-"""The queues that a query reads, as they are now: those it names, or all whose names match its pattern (K3).
+"""The queues that a query reads, as they are now: the queues that it names, or all queues whose names match its pattern (K3).
 
-A member that finds a queue adds it to the group; every other member whose pattern matches finds it there.
+A member that finds a queue adds it to the group. Every other member whose pattern matches finds the queue there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Subscription:
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
-        At once, if a queue does not exist, none matches, or they have different columns.
+        At once, if a queue does not exist, no queue matches, or the queues have different columns.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -66,7 +66,7 @@ class Subscription:
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = self._store.runtime.monotonic_s()
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
-        self._incarnations: dict[str, str] = {}  # by queue id: under which this query began to read it
+        self._incarnations: dict[str, str] = {}  # by queue id: the one that this query began to read
 
     @property
     def queue_ids(self) -> dict[str, str]:
@@ -79,7 +79,7 @@ class Subscription:
 
     @property
     def queues(self) -> dict[str, Queue]:
-        """By id."""
+        """The queues by id."""
         return {queue.state.queue_id: queue for queue in self._queues.values()}
 
     def tables(self) -> Iterator[tuple[PartitionId, PartitionTable]]:
@@ -89,7 +89,7 @@ class Subscription:
 
     # ---- names and ids
     def offset(self, group: str, instance: str, ranges: Mapping[PartitionId, Range]) -> StreamOffset:
-        """The offset that Spark keeps of a plan: the ranges by the queues' names, and the ids of these."""
+        """The offset of a plan that Spark keeps: the ranges by the queues' names, and the queues' ids."""
         ids = self.queue_ids
         names = {queue_id: name for name, queue_id in ids.items()}
         planned = {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
@@ -103,7 +103,7 @@ class Subscription:
         return all(is_attached(q.state, group.name, group.state.deletions) for q in self._queues.values())
 
     def attach(self, group: Group) -> None:
-        """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them.
+        """Attach the group to every queue, so that no message at or above the group's start is removed; then refresh the queues.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Subscription:
             _attach(queue, group.name, group.state.deletions)
 
     def refresh(self) -> None:
-        """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map.
+        """Refresh the partitions, and after that the queues. Then, for every message above a cut, the later map is known.
 
         Raises
         ------
@@ -135,14 +135,14 @@ class Subscription:
         self._check_incarnations()
 
     def check(self) -> tuple[str, ...]:
-        """The ids of queues that the query names and that were deleted; it goes on with the others.
+        """The ids of queues that the query names and that were deleted. The query goes on with its other queues.
 
         Raises
         ------
         CheckpointMismatchError
-            One was created again.
+            A queue was created again.
         QueueNotFoundError
-            None is left.
+            No queue is left.
         """
         if self._settings.queue_pattern is not None:
             return ()
@@ -164,7 +164,7 @@ class Subscription:
         return self._store.runtime.monotonic_s() - self._checked_s > _CHECK_S
 
     def queue_changes(self, group: str, state: GroupState) -> list[QueuesChanged]:
-        """List the queues: those that match the pattern and that the group does not know, and those that were deleted; none if nothing has changed.
+        """List the queues. Returns those that match the pattern and are new to the group, and those that were deleted; empty without changes.
 
         It attaches the group to the new ones.
 
@@ -173,7 +173,7 @@ class Subscription:
         CheckpointMismatchError, QueueNotFoundError
             As `check`, of queues that the query names.
         QueueFencedError
-            The replica of one has taken over.
+            The replica of a queue has taken over.
         """
         self._checked_s = self._store.runtime.monotonic_s()
         deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
@@ -188,7 +188,7 @@ class Subscription:
         return [_changes(new, gone)] if new or gone else []
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
-        """Partitions and settings that the group does not know, of the queues that it reads, as of the last refresh (R2)."""
+        """Partitions and settings of the group's queues that the group does not know yet, as of the last refresh (R2)."""
         new = {
             queue.state.queue_id: queue
             for queue in self._queues.values()
@@ -210,12 +210,12 @@ class Subscription:
         return barriers
 
     def drained(self, state: GroupState) -> list[str]:
-        """Names of queues of which the group has drained all partitions that shall be removed (S2): all of which anything is left."""
+        """Names of queues where the group has drained all partitions that shall be removed and that still hold messages (S2)."""
         found = []
         for queue in self._queues.values():
             going = [queue.table(number) for number in queue.state.removing]
             ends = {table.partition: table.next_offset for table in going if table.first_offset < table.next_offset}
-            keeps = queue.state.settings.min_retention_ms > 0  # then it takes time, and maintenance does it
+            keeps = queue.state.settings.min_retention_ms > 0  # then removal must wait, and maintenance does it
             if going and not keeps and drained(ends, [state.committed_floors(queue.state.queue_id)]):
                 found.append(queue.name)
         return found
@@ -226,9 +226,9 @@ class Subscription:
         Raises
         ------
         SchemaMismatchError
-            The group reads a queue that matches and has other columns: this query may get its partitions.
+            The group reads a queue that matches the pattern and has other columns, and this query may get its partitions.
         CheckpointMismatchError
-            It reads one that this query names, and that was created again.
+            The group reads a queue that this query names, and that was created again.
         """
         if self._settings.queue_pattern is None:
             known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
@@ -263,17 +263,17 @@ class Subscription:
         """
         gone = self.check()
         self._queues = {name: queue for name, queue in self._queues.items() if queue.state.queue_id not in gone}
-        self._first_open.clear()  # while this process was out, the group may have been set back
+        self._first_open.clear()  # while this process was no member, the group may have been set back
         if self._settings.queue_pattern is not None:
             self._queues = {queue.name: queue for queue in self._readable()}
 
     def _readable(self) -> list[Queue]:
-        """The queues that match now and have the columns of those that were there first.
+        """The queues that match now and have the same columns as the queues that were opened first.
 
         Raises
         ------
         QueueFencedError
-            The replica of one has taken over: nobody would read there what a query that goes on without it leaves.
+            The replica of a queue has taken over. If the query went on without this queue, no query would read its remaining messages.
         """
         queues = [queue for queue in map(self._open, self._settings.matching()) if queue is not None]
         for queue in queues:
@@ -308,7 +308,7 @@ class Subscription:
         """Whether a queue was deleted or is being deleted, and not merely cannot be read."""
         try:
             state = queue_state(self._store, name)
-        except (QueueNotFoundError, QueueNotReadyError):  # a queue that is half there and has an id is half deleted
+        except (QueueNotFoundError, QueueNotReadyError):  # only a part of the queue is left: it is being deleted
             return True
         except PartqError:  # unknown for now
             return False
@@ -326,7 +326,7 @@ class Subscription:
         return first_starts(self._settings, self._queues.values(), state, self._opened, is_back)
 
     def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
-        """Refuse a checkpoint of another group or queue, or of before a promotion. With a pattern queues may have come and gone.
+        """Refuse a checkpoint of another group or queue, or from before a promotion. With a pattern, queues may have been added and deleted.
 
         Raises
         ------
@@ -344,7 +344,7 @@ class Subscription:
         self._check_incarnations(group)
 
     def _check_queues(self, planned: StreamOffset) -> None:
-        """Refuse a checkpoint of another queue, or of an earlier one of that name."""
+        """Refuse a checkpoint of another queue, or of an earlier queue of that name."""
         for name, queue_id in planned.queue_ids.items():
             if name not in self._queues and self._is_deleted(name, queue_id):
                 continue

@@ -1,4 +1,4 @@
-"""What a query has done since its process began, which its heartbeats tell to monitors."""
+"""What a query has done since its process began. Its heartbeats report this to monitors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_partq.storage.store import Store
 
 
 class WorkMeter:
-    """Counts a query's work, and writes the rows that tell of it. One thread plans; any thread may ask for rows."""
+    """Counts a query's work, and makes the rows that report it. One thread plans; any thread may ask for rows."""
 
     def __init__(self, store: Store, group: str) -> None:
         self._store, self._group = store, group
@@ -24,14 +24,14 @@ class WorkMeter:
         self._planner_calls, self._planner_s = 0, 0.0
 
     def view(self) -> Group:
-        """A view of the group for one thread, whose lost races count."""
+        """A view of the group for one thread. The view's lost races are counted."""
         view = Group(self._store, self._group)
         self._views.append(view)
         return view
 
     @contextlib.contextmanager
     def planning(self) -> Iterator[None]:
-        """A call of the planner."""
+        """Measure a call of the planner."""
         began_s = self._store.runtime.monotonic_s()
         yield
         self._planner_s += self._store.runtime.monotonic_s() - began_s
@@ -44,6 +44,6 @@ class WorkMeter:
         planned: Mapping[PartitionId, Range] | None = None,
         attempts: Mapping[PartitionId, int] | None = None,
     ) -> list[AckRow]:
-        """The next commit's rows, as `core.delivery.member.ack_rows` says."""
+        """The rows of the next commit; see `core.delivery.member.ack_rows`."""
         done = Work(sum(view.lost_races for view in self._views), self._planner_calls, int(self._planner_s * 1000))
         return ack_rows(incarnation, next(self._beats), finished, planned or {}, attempts or {}, done)
