@@ -100,7 +100,7 @@ class GroupFact:
     cause : str
         The event that led to it, for people.
     by : str
-        The instance that decided.
+        Which process decided: the instance of a query, ``user@host`` of a command, or what a command did, such as ``scaling``.
     """
 
     kind: str
