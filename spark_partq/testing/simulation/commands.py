@@ -202,7 +202,7 @@ def _put_back(run: Run, _: float, back_s: float) -> Body:
             before.update(kept(files))
             queues.append({key: deepcopy(q) for key, q in run.oracle.queues.items() if key[0] == PRIMARY})
         process.sleep(max(0.0, back_s - run.scheduler.now_s))
-        run.kill_all_but("replicate", process)
+        run.kill_all(process, but="replicate" if _replicators_only_read(run) else None)
         put_back(files, before)
         moves.put_back(run.oracle, queues[0])
         run.world.deletions += 1
@@ -210,6 +210,12 @@ def _put_back(run: Run, _: float, back_s: float) -> Body:
         run.world.note(f"{PRIMARY} is put back")
 
     return body
+
+
+def _replicators_only_read(run: Run) -> bool:
+    """Whether no pass has still to tell the primary of its replica."""
+    state = run.oracle.queues[PRIMARY, "q"].state
+    return state is not None and len(state.replicas) == run.setup.replicas
 
 
 def _ingress(run: Run, _: float, enabled_s: float) -> Body:

@@ -189,10 +189,11 @@ class Run:
         self._operator.run(f"of {name}", operate)
         return job
 
-    def kill_all_but(self, prefix: str, but: Process) -> None:
-        """Stop every process of a job whose name does not begin so."""
+    def kill_all(self, caller: Process, but: str | None) -> None:
+        """Stop every process but the caller, and those of jobs whose name begins with `but`."""
         for process in self._processes:
-            if process not in (but, self._operator) and not process.dead and not process.job.startswith(prefix):
+            spared = process in (caller, self._operator) or (but is not None and process.job.startswith(but))
+            if not spared and not process.dead:
                 process.kill()
 
     def _run_to_its_end(self, process: Process, body: Callable[[Process], None]) -> BaseException | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from spark_partq.core.errors import PartqError
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
@@ -53,7 +54,10 @@ class Watch:
 
     def told(self, uri: str, groups: Collection[str]) -> str:
         """For people: what the queue and the groups are."""
-        return _View(self._world, uri).told(groups)
+        try:
+            return _View(self._world, uri).told(groups)
+        except PartqError as error:  # nothing can be read any more: that is what is wrong
+            return str(error)
 
 
 class _View:
