@@ -1,12 +1,12 @@
-"""Read a queue as a consumer group and hand each micro-batch to a table or to your own function.
+"""Read a queue as a consumer group and pass each micro-batch to a table or to your own function.
 
     SPARK_CONF_DIR=conf spark-submit jobs/consume.py --store s3://bucket/store --queue orders --group billing --flows 4 \
         --checkpoint s3://bucket/checkpoints/billing --handler billing.invoices:write
 
-Start it again elsewhere with the same group and another checkpoint, and the two share the queue's partitions.
+If you start a second job with the same group and another checkpoint, the two jobs share the queue's partitions.
 
 A handler is ``package.module:function``, called as ``function(batch_df, batch_id)``. With ``--handler-arg`` the
-function is a factory: it is called once, with these keyword arguments, and what it returns is the handler. With
+function is a factory: the job calls it once, with these keyword arguments, and it returns the handler. With
 ``--ack manual`` the handler calls ``spark_partq.acknowledge``.
 """
 
@@ -44,14 +44,18 @@ def consume(
     store: StoreUri,
     group: Group,
     checkpoint: Checkpoint,
-    queue: Annotated[str | None, typer.Option(help="Queue to read, or several by commas.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue to read, or several, separated by commas.")] = None,
     queue_pattern: Annotated[
         str | None,
-        typer.Option(help="Instead: a regular expression; all queues whose names match, also those created later."),
+        typer.Option(
+            help="Instead of --queue: a regular expression; the job reads all queues whose names match, also those created later."
+        ),
     ] = None,
     assignor: Annotated[
         str | None,
-        typer.Option(help="Who gets which partitions: one or more by commas, best first. Default: balanced."),
+        typer.Option(
+            help="Assignor, which decides who gets which partitions, or several, separated by commas, best first. Default: balanced."
+        ),
     ] = None,
     weight: Annotated[
         float | None, typer.Option(help="Share of each of this job's flows, relative to the others'. Default: 1.")
@@ -61,56 +65,63 @@ def consume(
     ] = None,
     path: Annotated[str | None, typer.Option(help="Folder of the target.")] = None,
     write_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the target; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the target; may be repeated.")
     ] = None,
     handler: Annotated[
-        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Instead of a target: function(batch_df, batch_id).")
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="Instead of a target: your function(batch_df, batch_id)."),
     ] = None,
     handler_arg: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="The function makes the handler: function(name=value, …); repeatable."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="The function then returns the handler: function(name=value, …); may be repeated.",
+        ),
     ] = None,
     flows: Flows = 1,
     instance_id: Annotated[
         str | None,
         typer.Option(
-            help="Name in the group, kept through restarts: a job that is back within its session timeout gets its partitions "
-            "again; one that ends gives them up after that time only. Default: made up, kept in the checkpoint, and given up "
-            "when it ends."
+            help="Name of the job in the group, also after restarts: a job that is back within its session timeout gets its "
+            "partitions again; a job that ends gives them up only after that time. Default: a generated name, kept in the "
+            "checkpoint; the job gives up its partitions when it ends."
         ),
     ] = None,
     session_timeout_ms: Annotated[
         int | None,
         typer.Option(
             min=500,
-            help="After so long without a sign of life others take over. The same for all of a group; default 10000.",
+            help="After this time without a heartbeat, others take over. The same for all members of a group; default 10000.",
         ),
     ] = None,
     ack: Annotated[
         Literal["batch", "manual"] | None,
         typer.Option(
-            help="Who says that messages are finished: batch, the end of each micro-batch; manual, the handler. Default: batch."
+            help="What acknowledges messages: batch, the end of each micro-batch; manual, the handler. Default: batch."
         ),
     ] = None,
     max_unacked_per_flow: Annotated[
-        int | None, typer.Option(min=1, help="Most messages that a flow is given before it has acknowledged some.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of messages that a flow may have received and not acknowledged."),
     ] = None,
     starting_offsets: Annotated[
         str, typer.Option(help='Where a new group starts: earliest, latest or {"queue": {"0": 10}}.')
     ] = "earliest",
     max_rows_per_trigger: MaxMessages = None,
     max_bytes_per_trigger: Annotated[
-        str | None, typer.Option(help="Most stored bytes in a micro-batch; k, m, g are understood.")
+        str | None, typer.Option(help="Maximum number of stored bytes in a micro-batch; may end with k, m or g.")
     ] = None,
-    max_files_per_trigger: Annotated[int | None, typer.Option(min=1, help="Most files in a micro-batch.")] = None,
+    max_files_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of files in a micro-batch.")
+    ] = None,
     read_option: ReadOptions = None,
     trigger_: Trigger = "continuous",
     storage_option: StorageOptions = None,
 ) -> None:
     """Read a queue as a consumer group.
 
-    SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
-    and exit code 1; wrong usage is exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
+    stderr and exit code 1; wrong usage gives exit code 2.
     """
     if (queue is None) == (queue_pattern is None):
         raise typer.BadParameter("give --queue or --queue-pattern, and not both")

@@ -5,7 +5,7 @@
         jobs/from_kafka.py --servers broker:9092 --topic orders --store s3://bucket/store --queue orders \
         --checkpoint s3://bucket/checkpoints/orders-from-kafka --trigger continuous
 
-The queue keeps how far it has the topic, so a lost checkpoint loses and repeats nothing.
+The queue records up to which offsets it has the topic, so a lost checkpoint loses and repeats nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def from_kafka(
         list[str] | None,
         typer.Option(
             metavar="SQL",
-            help="A column of the queue, as an expression over key, value, topic, partition, offset, timestamp, timestampType and headers; repeatable. "
+            help="A column of the queue, as an expression over key, value, topic, partition, offset, timestamp, timestampType and headers; may be repeated. "
             "Default: the columns of the queue have these names; key and value may be texts.",
         ),
     ] = None,
@@ -75,7 +75,7 @@ def from_kafka(
         str | None,
         typer.Option(
             metavar="value.FIELD",
-            help="The queue's key is this field of the value, which is JSON. Default: the message's key.",
+            help="Field of the value (JSON) that is the queue's key. Default: the message's key.",
         ),
     ] = None,
     allow_null_keys: Annotated[
@@ -90,22 +90,24 @@ def from_kafka(
     fail_on_data_loss: Annotated[
         bool,
         typer.Option(
-            help="Whether to stop if the topic has not the next message any more: its retention has removed it, or the topic was deleted."
+            help="Whether to stop if the topic no longer has the next message: its retention has removed it, or the topic was deleted."
         ),
     ] = True,
     max_offsets_per_trigger: MaxMessages = None,
     source_option: KafkaOptions = None,
     sink_id: Annotated[
         str | None,
-        typer.Option(help="Name under which the queue keeps how far it has the topic. Default: kafka.TOPIC."),
+        typer.Option(
+            help="Name under which the queue records up to which offsets it has the topic. Default: kafka.TOPIC."
+        ),
     ] = None,
     trigger_: Trigger = "available-now",
     storage_option: StorageOptions = None,
 ) -> None:
     """Move a Kafka topic into a queue.
 
-    SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
-    and exit code 1; wrong usage is exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
+    stderr and exit code 1; wrong usage gives exit code 2.
     """
     storage, options = key_values(storage_option), key_values(source_option)
     if refused := sorted(name for name in options if name.lower() in REFUSED):

@@ -1,4 +1,4 @@
-"""Remove what every group has acknowledged or what is too old, once or for ever. Needs no Spark.
+"""Remove messages that every group has acknowledged or that are too old, once or for ever. Needs no Spark.
 
 Every ten minutes:
 
@@ -18,16 +18,18 @@ from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, m
 
 def maintain(
     store: StoreUri,
-    queue: Annotated[str | None, typer.Option(help="One queue. Default: all, also those that are made later.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="One queue. Default: all, also queues that are created later.")
+    ] = None,
     every: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Do it again after so many seconds, until SIGTERM.")
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Repeat after this many seconds, until SIGTERM.")
     ] = None,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Remove what nobody needs any more; prints one line of JSON per queue and run.
+    """Remove messages that no group needs any more, and print one line of JSON per queue and pass.
 
-    SIGTERM and SIGINT end it after the running pass, with exit code 0. A refused request is one line on stderr and exit
-    code 1; wrong usage is exit code 2.
+    SIGTERM and SIGINT end the job after the running pass, with exit code 0. A refused request gives one line on stderr
+    and exit code 1; wrong usage gives exit code 2.
     """
     storage = key_values(storage_option)
     stop = Stop()

@@ -3,7 +3,7 @@
     SPARK_CONF_DIR=conf spark-submit jobs/produce.py --store s3://bucket/store --queue orders --format json \
         --path s3a://bucket/landing --order-by order_id --checkpoint s3a://bucket/checkpoints/produce-orders --trigger continuous
 
-It tells on stderr how many messages each micro-batch has added. For a Kafka topic there is a job of its own: jobs/from_kafka.py.
+The job prints on stderr how many messages each micro-batch has added. For a Kafka topic use jobs/from_kafka.py.
 """
 
 from __future__ import annotations
@@ -39,48 +39,51 @@ def produce(
     queue: TargetQueue,
     checkpoint: Checkpoint,
     format: Annotated[str, typer.Option(help="Format of the source: parquet, json, csv, xml, delta, …")] = "parquet",
-    path: Annotated[str | None, typer.Option(help="Folder or table to read; not every format has one.")] = None,
+    path: Annotated[str | None, typer.Option(help="Folder or table to read; some formats have none.")] = None,
     schema: Annotated[
         str | None, typer.Option(help="The source's columns as DDL. Default for files: the columns of the queue.")
     ] = None,
     source_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the source; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the source; may be repeated.")
     ] = None,
     malformed: Annotated[
         Malformed | None,
         typer.Option(
-            help="What becomes of a row of csv, json or xml that is not of the columns. fail: stop, and write nothing of the micro-batch. drop: leave it "
+            help="What to do with a csv, json or xml row that does not fit the columns. fail: stop, and write nothing of the micro-batch. drop: leave it "
             "out. null: write null for each value that cannot be read. Default: fail, or what --source-option mode=… says."
         ),
     ] = None,
     select: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="SQL", help="A column of the queue, as an expression; repeatable. Default: all as they are."
+            metavar="SQL",
+            help="A column of the queue, as an expression; may be repeated. Default: all columns of the source.",
         ),
     ] = None,
     max_files_per_trigger: Annotated[
-        int | None, typer.Option(min=1, help="Most new files in one micro-batch (file formats and delta).")
+        int | None, typer.Option(min=1, help="Maximum number of new files in a micro-batch (file formats and delta).")
     ] = None,
     order_by: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMNS",
-            help="Columns of the queue, by commas, that give the order of messages inside a micro-batch. Default: as read, "
-            "which over several files is not the order of their names.",
+            help="Columns of the queue, separated by commas, that order the messages inside a micro-batch. Default: as Spark "
+            "reads them; Spark does not read several files in the order of their names.",
         ),
     ] = None,
     sink_id: Annotated[
         str | None,
-        typer.Option(help="Name under which replayed micro-batches are recognized. Default: the streaming query's id."),
+        typer.Option(
+            help="Name by which the queue recognizes replayed micro-batches. Default: the streaming query's id."
+        ),
     ] = None,
     trigger_: Trigger = "available-now",
     storage_option: StorageOptions = None,
 ) -> None:
-    """Stream a source into a queue, and tell on stderr how many messages each micro-batch has added.
+    """Stream a source into a queue, and print on stderr how many messages each micro-batch has added.
 
-    SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
-    and exit code 1; wrong usage is exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
+    stderr and exit code 1; wrong usage gives exit code 2.
     """
     storage = key_values(storage_option)
     options = key_values(source_option)

@@ -1,6 +1,6 @@
-"""A rebalancer of its own, for groups whose queries may all be gone or slow. Needs no Spark.
+"""A separate rebalancer, for groups whose queries may all be gone or slow. Needs no Spark.
 
-Queries decide for their group themselves; with this, a group also progresses while none of them is alive:
+Queries decide for their group themselves; with this job, a group also makes progress while none of its queries is alive:
 
     python jobs/rebalance.py --store s3://bucket/store
 """
@@ -22,16 +22,19 @@ from spark_partq.storage.store import Store
 
 def rebalance(
     store: StoreUri,
-    group: Annotated[str | None, typer.Option(help="One group. Default: all, also those that are made later.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="One group. Default: all, also groups that are created later.")
+    ] = None,
     every: Annotated[
         float, typer.Option(min=0.05, max=MAX_EVERY_S, metavar="SECONDS", help="How often to read the groups.")
     ] = 1.0,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Decide what is due in consumer groups; prints one line of JSON per fact.
+    """Make the decisions that are due in consumer groups, and print one line of JSON per fact.
 
-    Runs until SIGTERM or SIGINT, upon which it ends with exit code 0. A group or store that is not there is one line on
-    stderr and exit code 1; wrong usage is exit code 2. An error that may pass is a line on stderr, and it goes on.
+    The job runs until SIGTERM or SIGINT, and then ends with exit code 0. A group or store that does not exist gives one line
+    on stderr and exit code 1; wrong usage gives exit code 2. For an error that may pass, the job prints a line on stderr and
+    goes on.
     """
     rebalancer = Rebalancer(Store.at(store, key_values(storage_option)), group)
     stop = Stop()

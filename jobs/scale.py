@@ -2,7 +2,7 @@
 
     python jobs/scale.py --store s3://bucket/store --queue orders --partitions 12 --timeout 600
 
-A scheduler may run it again, also after it was interrupted: what was begun goes on, and a queue that has the count already is left as it is.
+A scheduler may run the job again, also after an interruption: the job goes on with the change, and a queue that already has the count stays as it is.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from spark_partq.spark.jobs import ScalingMode, Stop, StorageOptions, StoreUri, 
 def scale(
     store: StoreUri,
     queue: Annotated[str, typer.Option(help="Queue to change.")],
-    partitions: Annotated[int, typer.Option(help="Its new partition count: 1 to 4096, or 0 for an exclusive queue.")],
+    partitions: Annotated[
+        int, typer.Option(help="The queue's new partition count: 1 to 4096, or 0 for an exclusive queue.")
+    ],
     mode: ScalingMode = "live",
     confirm_lost: Annotated[
         int | None, typer.Option(min=0, help="With --mode delete: how many messages may be lost.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Wait no longer. Default: for ever.")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Longest time to wait. Default: for ever.")
     ] = None,
     storage_option: StorageOptions = None,
     to_option: ToOptions = None,
 ) -> None:
-    """Change the partition count of a queue and wait until that has ended.
+    """Change the partition count of a queue and wait until the change has ended.
 
-    Prints one line of JSON whenever what is waited for changes, and at the end one with the queue.
+    The job prints one line of JSON whenever the progress changes, and at the end one with the queue.
 
-    SIGTERM and SIGINT end the waiting with exit code 1; running it again goes on. A refused request is one line on
-    stderr and exit code 1; wrong usage is exit code 2.
+    SIGTERM and SIGINT end the waiting with exit code 1; to go on, run the job again. A refused request gives one line on
+    stderr and exit code 1; wrong usage gives exit code 2.
     """
     if confirm_lost is not None and mode != "delete":
         raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")

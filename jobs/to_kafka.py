@@ -5,7 +5,7 @@
         jobs/to_kafka.py --store s3://bucket/store --queue orders --group to-kafka --servers broker:9092 --topic orders \
         --checkpoint s3://bucket/checkpoints/orders-to-kafka
 
-Each message has the header partq-id, by which a reader of the topic tells a repeat.
+Each message has the header partq-id, by which a reader of the topic recognizes a repeated message.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from spark_partq.spark.to_topic import TopicWriter
 
 def to_kafka(
     store: StoreUri,
-    queue: Annotated[str, typer.Option(help="Queue to read, or several by commas.")],
+    queue: Annotated[str, typer.Option(help="Queue to read, or several, separated by commas.")],
     group: Group,
     servers: KafkaServers,
-    topic: Annotated[str, typer.Option(help="Topic to write into; it must be there.")],
+    topic: Annotated[str, typer.Option(help="Topic to write into; it must exist.")],
     checkpoint: Checkpoint,
     select: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SQL",
-            help="What a message has, as an expression with the name key, value, headers or partition; repeatable. Default: the queue's columns of "
-            "these names.",
+            help="Part of a message, as an expression with the name key, value, headers or partition; may be repeated. Default: the queue's "
+            "columns of these names.",
         ),
     ] = None,
     flows: Flows = 1,
@@ -60,8 +60,8 @@ def to_kafka(
 ) -> None:
     """Move queues into a Kafka topic.
 
-    SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
-    and exit code 1; wrong usage is exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
+    stderr and exit code 1; wrong usage gives exit code 2.
     """
     storage = key_values(storage_option)
     options = key_values(read_option) | {"path": store, "queue": queue, "group": group, "flows": str(flows)}

@@ -45,7 +45,7 @@ def scale(store: str, partitions: int, mode: Any = "live", **arguments: Any) -> 
     try:
         return partq.scale(store, "q", partitions, mode, **arguments)
     except partq.InvalidArgumentError as error:
-        if "nothing of a change is left to do" not in str(error):
+        if "no change of the count is left to finish" not in str(error):
             raise
         return partq.describe_queue(store, "q")
 

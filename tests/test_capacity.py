@@ -215,14 +215,14 @@ def test_a_backlog_of_even_partitions_exactly() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda: analysis.BatchCost(-1, 1), "fixed_s=-1: it is a number from 0 on"),
-        (lambda: analysis.BatchCost(1, 0), "message_s=0: it is a positive number"),
-        (lambda: analysis.Shares((0.5, 0.4)), "0.9; observed_shares makes them of counts"),
-        (lambda: analysis.observed_shares([0, 0]), "no messages, no shares"),
+        (lambda: analysis.BatchCost(-1, 1), "fixed_s=-1: it must be a number from 0 on"),
+        (lambda: analysis.BatchCost(1, 0), "message_s=0: it must be a positive number"),
+        (lambda: analysis.Shares((0.5, 0.4)), "0.9; observed_shares computes shares from counts"),
+        (lambda: analysis.observed_shares([0, 0]), "counts without messages give no shares"),
         (lambda: analysis.observed_shares([1, -1]), "counts=-1"),
-        (lambda: analysis.shares({"a": 1}, 0), "partitions=0: it is a whole number from 1 on"),
+        (lambda: analysis.shares({"a": 1}, 0), "partitions=0: it must be a whole number of at least 1"),
         (lambda: analysis.shares({"a": math.inf}, 2), "weights=inf"),
-        (lambda: analysis.capacity(COST, EVEN, flows=0, rate=1), "flows=0: it is a whole number from 1 on"),
+        (lambda: analysis.capacity(COST, EVEN, flows=0, rate=1), "flows=0: it must be a whole number of at least 1"),
         (lambda: analysis.capacity(COST, EVEN, flows=1.5, rate=1), "flows=1.5"),  # type: ignore[arg-type]
         (lambda: analysis.capacity(COST, EVEN, flows=1, rate=-1), "rate=-1"),
         (lambda: analysis.capacity(COST, EVEN, flows=1, rate=1, depth=-1), "depth=-1"),

@@ -94,7 +94,8 @@ class Shares:
             _check("shares", share)
         if not math.isclose(sum(self.partitions), 1, rel_tol=1e-6):
             raise InvalidArgumentError(
-                f"the shares of all partitions are 1 together, and these are {sum(self.partitions):g}; observed_shares makes them of counts",
+                f"the shares of all partitions must add up to 1, and these add up to {sum(self.partitions):g}; "
+                "observed_shares computes shares from counts",
                 shares=self.partitions,
             )
 
@@ -210,7 +211,9 @@ def observed_shares(counts: Iterable[float]) -> Shares:
         _check("counts", count)
     whole = math.fsum(given)
     if whole <= 0:
-        raise InvalidArgumentError("no messages, no shares: give the counts of a queue or of keys that have some")
+        raise InvalidArgumentError(
+            "counts without messages give no shares: give the counts of a queue or of keys that have messages"
+        )
     return Shares(tuple(count / whole for count in given))
 
 
@@ -360,9 +363,9 @@ def _whole(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
 def _check(name: str, value: Any, above: bool = False) -> None:
     if not math.isfinite(value) or value < 0 or (above and not value):
         wanted = "a positive number" if above else "a number from 0 on"
-        raise InvalidArgumentError(f"{name}={value!r}: it is {wanted}", **{name: value})
+        raise InvalidArgumentError(f"{name}={value!r}: it must be {wanted}", **{name: value})
 
 
 def _check_count(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InvalidArgumentError(f"{name}={value!r}: it is a whole number from 1 on", **{name: value})
+        raise InvalidArgumentError(f"{name}={value!r}: it must be a whole number of at least 1", **{name: value})

@@ -23,21 +23,21 @@ def alter_queue(
     ] = None,
     reset: Annotated[
         list[str] | None,
-        typer.Option("--reset", metavar="NAME", help="Setting that gets its default. May be repeated."),
+        typer.Option("--reset", metavar="NAME", help="Setting to set back to its default. May be repeated."),
     ] = None,
     add_column: Annotated[
         list[str] | None,
         typer.Option(
             metavar="'NAME TYPE'",
-            help="Column to add: 'note string'. Messages that are there have null in it; a consumer reads it once it is started again. May be repeated.",
+            help="Column to add: 'note string'. Existing messages have null in it; a consumer reads it after its next start. May be repeated.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Change settings of a queue while it is in use, or add columns to it.
 
-    Producers, consumers and maintenance heed them once they have read them, which is before their next batch. What is so already
-    stays so. Durations are milliseconds, or have a unit: 250ms, 5s, 10m, 12h, 7d.
+    Producers, consumers and maintenance read the new settings before their next batch. A setting that already has the wanted value
+    stays as it is. Durations are milliseconds, or have a unit: 250ms, 5s, 10m, 12h, 7d.
     """
     target: Target = context.obj
     if not set_ and not reset and not add_column:

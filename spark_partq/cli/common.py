@@ -22,8 +22,8 @@ from spark_partq.storage.store import Store
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Look again and again until Ctrl-C or SIGTERM.")]
-Every = Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="With --watch: how often to look.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C or SIGTERM.")]
+Every = Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="With --watch: pause between two looks.")]
 EVERY_S = 2.0
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
@@ -104,7 +104,7 @@ _STORAGE_OPTIONS = Annotated[
     typer.Option(
         "--storage-option",
         metavar="NAME=VALUE|@FILE",
-        help="Storage option of the store, as before the command.",
+        help="Storage option of the store; same as before the command.",
         rich_help_panel="The store",
     ),
 ]

@@ -26,21 +26,21 @@ def console(
         typer.Option(
             min=0.05,
             metavar="SECONDS",
-            help="How often to read the store, at most; however many browsers show it. While none does it is not read.",
+            help="Shortest time between two reads of the store, for all browsers together. While no browser shows it, the store is not read.",
         ),
     ] = 2.0,
     actions: Annotated[
         bool,
         typer.Option(
             "--actions",
-            help="Let who has the address that is printed then rebalance groups, set ingress and reset offsets.",
+            help="Let everyone who has the address that the command then prints rebalance groups, set ingress and reset offsets.",
         ),
     ] = False,
 ) -> None:
     """Show the store in a browser, live, until SIGTERM or Ctrl-C. Needs the extra `console`.
 
-    The page shows groups with their clients and partitions, queues, who owned what when, why a partition waits, and the history. Nothing is written,
-    unless with --actions. Everybody who can reach the port can see names, hosts and settings: there is no password.
+    The page shows groups with their clients and partitions, queues, which flow owned which partition when, why a partition waits, and the history.
+    The console writes nothing, unless you pass --actions. Everybody who can reach the port can see names, hosts and settings: there is no password.
     """
     target: Target = context.obj
     store = target.opened

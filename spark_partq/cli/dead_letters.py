@@ -12,7 +12,7 @@ from spark_partq import render
 from spark_partq.cli.common import App, Json, QueueName, Target, app, count
 from spark_partq.cli.output import print_json, say, say_prose, show
 
-commands = App(help="Messages that cannot be processed: look at them, and put them back.", no_args_is_help=True)
+commands = App(help="Show messages that cannot be processed, and put them back.", no_args_is_help=True)
 app.add_typer(commands, name="dead-letter")
 
 _SHOWN = 100
@@ -23,11 +23,11 @@ def list_(
     context: typer.Context,
     queue: QueueName,
     every: Annotated[
-        bool, typer.Option("--all", help="Also those that were put back, and however many there are.")
+        bool, typer.Option("--all", help="Show all messages, without a limit, also those that were put back.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the messages of a dead-message queue, or of the one that a queue has."""
+    """Show the messages of a dead-message queue; QUEUE is that queue, or a queue that uses it."""
     target: Target = context.obj
     found = partq.dead_letters(target.store, queue, storage_options=target.storage_options)
     wanted = (message for message in found if every or not message.redriven)
@@ -56,7 +56,7 @@ def list_(
 
 @commands.command("redrive")
 def redrive(context: typer.Context, queue: QueueName, as_json: Json = False) -> None:
-    """Put dead messages back into the queues from which they came, behind what is there by now."""
+    """Put dead messages back into the queues from which they came, behind the messages that are there now."""
     target: Target = context.obj
     put_back = partq.redrive(target.store, queue, storage_options=target.storage_options)
     if as_json:

@@ -25,10 +25,10 @@ def delete_messages(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete all messages of one key, also those that have died, as a person may ask for whose data they are.
+    """Delete all messages of one key, also dead ones, for example because the person whose data they are asks for it.
 
-    The files with these messages are written again without them; the other messages keep their offsets. maintain deletes the former files
-    when vacuum_grace_ms has passed. What producers write meanwhile is not deleted: run this again.
+    The command rewrites the files that contain these messages, without them; the other messages keep their offsets. maintain deletes the old
+    files when vacuum_grace_ms has passed. The command does not delete messages that producers write meanwhile: run it again.
     """
     target: Target = context.obj
     wanted = dict(column_value(text) for text in key)

@@ -36,9 +36,9 @@ from spark_partq.storage.procedures.rebalance import Rebalancer
 def describe_group(
     context: typer.Context, group: GroupName, as_json: Json = False, watch: Watch = False, every: Every = EVERY_S
 ) -> None:
-    """Show a consumer group: its state, who has which partitions, and how far behind it is.
+    """Show a consumer group: its state, which flow has which partitions, and how far behind it is.
 
-    Exit code 1 if the group was deleted, or has members and the sessions of all of them have expired; not with --watch.
+    Without --watch the exit code is 1 if the group was deleted, or if it has members and all their sessions have expired.
     """
     target: Target = context.obj
 
@@ -65,16 +65,16 @@ def explain(
     queue: QueueName,
     partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Number of the partition.")],
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="The consumer group. Default: each that reads the queue.")
+        str | None, typer.Option(metavar="GROUP", help="The consumer group. Default: each group that reads the queue.")
     ] = None,
     as_json: Json = False,
     watch: Watch = False,
     every: Every = EVERY_S,
 ) -> None:
-    """Explain why a partition is where it is, and what its next messages wait for.
+    """Explain who owns a partition and why, and what its next messages wait for.
 
-    With --group the JSON is an object, without it an array of them, one for each group. What cannot be explained of one of several groups
-    is told on stderr.
+    With --group the JSON is an object; without it, it is an array with one object for each group. If the command cannot explain the
+    partition for one of several groups, it says so on stderr.
     """
     target: Target = context.obj
 
@@ -145,13 +145,15 @@ def reset_offsets(
         ),
     ],
     queue: Annotated[list[str] | None, typer.Option(metavar="QUEUE", help="Only this queue; may be repeated.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be set, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the command would set, and change nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Set the positions of a consumer group that nobody consumes in. An active one is refused.
+    """Set the positions of a consumer group in which no query consumes; an active group is refused.
 
-    Messages that come again are marked as redelivered. A table that delta_sink writes has their rows already, and gets none twice.
+    Messages that are delivered again are marked as redelivered. A table that delta_sink writes already has their rows, and gets none twice.
     """
     target: Target = context.obj
     options = target.storage_options
@@ -205,7 +207,7 @@ def rebalance(
     context: typer.Context,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="One group. Default: all.")] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until SIGTERM or Ctrl-C, also with groups that are made later.")
+        bool, typer.Option("--watch", help="Run until SIGTERM or Ctrl-C, also for groups that are created later.")
     ] = False,
     every: Annotated[
         float,
@@ -213,12 +215,12 @@ def rebalance(
     ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Decide what is due in consumer groups, as their queries do themselves.
+    """Make the decisions that are due in consumer groups, as their queries do themselves.
 
-    It is needed only where no query of a group is alive to decide: members that died are then taken out, and handoffs and
-    holddowns are ended. Without --watch it ends as soon as each group is Ready and each member has shown a heartbeat or was
-    taken out, which takes a session timeout if one has died. Each decision is printed as a line. The JSON is an array with each group;
-    with --watch it is a line for each group in which something was decided.
+    You need this command only if no query of a group is alive to decide: it then removes dead members, and ends handoffs and
+    holddowns. Without --watch it ends as soon as each group is Ready and each member has shown a heartbeat or was removed;
+    if a member has died, this takes a session timeout. It prints each decision as a line. The JSON is an array with each group;
+    with --watch it is a line for each group in which the command decided something.
     """
     target: Target = context.obj
     watcher = Rebalancer(target.opened, group)
@@ -260,7 +262,7 @@ def delete_group(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Forget a consumer group and its positions, so that messages no longer wait for it. An active one is refused."""
+    """Forget a consumer group and its positions, so that messages no longer wait for it; an active group is refused."""
     target: Target = context.obj
     store = target.opened  # refused before anything is asked
     if not yes:

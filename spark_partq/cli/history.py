@@ -24,30 +24,33 @@ def history(
     context: typer.Context,
     group: GroupName,
     as_json: Json = False,
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The last N facts only.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the last N facts.")] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="[QUEUE/]P", help="Facts about this partition only: 3, or orders/3.")
+        str | None, typer.Option(metavar="[QUEUE/]P", help="Only facts about this partition: 3, or orders/3.")
     ] = None,
     kind: Annotated[
-        list[Kind] | None, typer.Option(metavar="KIND", help="Facts of this kind only; may be repeated: Granted.")
+        list[Kind] | None,
+        typer.Option(metavar="KIND", help="Only facts of this kind, such as Granted; may be repeated."),
     ] = None,
     every_kind: Annotated[
         bool,
-        typer.Option("--all", help="Also facts of kind Floor, of which maintain makes many; --json has them anyway."),
+        typer.Option(
+            "--all", help="Also show facts of kind Floor, of which maintain makes many; --json always has them."
+        ),
     ] = False,
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", "-f", help="Go on with new facts until Ctrl-C or SIGTERM; --json then prints one a line."
+            "--follow", "-f", help="Then show new facts until Ctrl-C or SIGTERM; --json then prints one fact per line."
         ),
     ] = False,
     every: Annotated[
-        float, typer.Option(min=0.05, metavar="SECONDS", help="With --follow: how often to look for more.")
+        float, typer.Option(min=0.05, metavar="SECONDS", help="With --follow: pause between two looks for more.")
     ] = 1.0,
 ) -> None:
-    """Show the facts of a consumer group in order: who came and went, who got what, when and why.
+    """Show the facts of a consumer group in order: who joined and left, who got which partition, when and why.
 
-    A fact is a line; on a terminal that is too narrow for that it is two or more.
+    Each fact is one line, or several lines if the terminal is too narrow.
     """
     target: Target = context.obj
     wanted = _wanted(partition, kind or [], every_kind or as_json)

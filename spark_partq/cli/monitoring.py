@@ -21,22 +21,22 @@ def check(
     within: Annotated[
         str,
         typer.Option(
-            metavar="30s|10m", help="How long it may take until something is acknowledged: longer than a micro-batch."
+            metavar="30s|10m", help="Longest time to wait for an acknowledgement; longer than a micro-batch takes."
         ),
     ] = "60s",
     as_json: Json = False,
 ) -> None:
-    """Check that a consumer group gets on with its messages; for probes and alerts.
+    """Check that a consumer group makes progress; for probes and alerts.
 
-    Exit code 0 as soon as it acknowledges a message, or at once if it has nothing to read. Exit code 1 if it has messages and no query is
-    in the group, or no member shows a heartbeat for its session timeout, or nothing is acknowledged in time.
+    The exit code is 0 as soon as the group acknowledges a message, or at once if it has nothing to read. The exit code is 1 if the group has
+    messages and no query is in it, or no member shows a heartbeat for its session timeout, or it acknowledges nothing in time.
     """
     target: Target = context.obj
     found = check_progress(target.opened, group, duration_ms(within) / 1000)
     if as_json:
         print_json(found.to_dict())
     else:
-        say_prose(f"group {group} {'is healthy' if found.healthy else 'does not get on'}: {found.why}")
+        say_prose(f"group {group} {'is healthy' if found.healthy else 'makes no progress'}: {found.why}")
     if not found.healthy:
         raise typer.Exit(1)
 
@@ -51,8 +51,8 @@ def metrics(
 ) -> None:
     """Serve the metrics of the store for Prometheus, at /metrics, until SIGTERM or Ctrl-C. Needs the extra `metrics`.
 
-    Each scrape reads the store; nobody else is asked for anything, and nothing is written. Everybody who can reach the port can read the names of queues,
-    groups and members: there is no password.
+    Each scrape reads the store and nothing else, and writes nothing. Everybody who can reach the port can read the names of queues, groups and
+    members: there is no password.
     """
     target: Target = context.obj
     store = target.opened

@@ -29,28 +29,34 @@ def create_queue(
     *,
     context: typer.Context,
     queue: QueueName,
-    schema: Annotated[str, typer.Option(metavar="DDL", help='The payload: "order_id string, amount double".')],
+    schema: Annotated[str, typer.Option(metavar="DDL", help='Columns of a message: "order_id string, amount double".')],
     key: Annotated[
-        str | None, typer.Option(metavar="COLUMNS", help="Columns of the partition key, by commas. Default: none.")
+        str | None,
+        typer.Option(metavar="COLUMNS", help="Columns of the partition key, separated by commas. Default: none."),
     ] = None,
     partitions: Annotated[int, typer.Option(metavar="N", help="Partition count; 0 is an exclusive queue.")] = 8,
     key_hash: Annotated[
         str | None,
         typer.Option(
             metavar="xxhash64|murmur2",
-            help="The hash that places a key, for good. With murmur2 it lies where Kafka's default partitioner puts it. Default: xxhash64.",
+            help="Hash that places the keys; it never changes. With murmur2 a key lies where Kafka's default partitioner puts it. Default: xxhash64.",
         ),
     ] = None,
     settings_file: Annotated[
-        Path | None, typer.Option("--settings", metavar="FILE", help="TOML file like conf/queue.example.toml.")
+        Path | None,
+        typer.Option("--settings", metavar="FILE", help="TOML file with settings, like conf/queue.example.toml."),
     ] = None,
     exist_ok: Annotated[
-        bool, typer.Option("--exist-ok", help="It may be there already, if it is the same: then nothing changes.")
+        bool,
+        typer.Option(
+            "--exist-ok",
+            help="Change nothing if the queue already exists with the same schema, key, partition count and settings.",
+        ),
     ] = False,
     as_json: Json = False,
     settings: dict[str, str],
 ) -> None:
-    """Create a queue, and the store if it is new."""
+    """Create a queue, and the store if it does not exist."""
     target: Target = context.obj
     columns = None if key is None else [name.strip() for name in key.split(",")]
     there = exist_ok and _exists(target, queue)

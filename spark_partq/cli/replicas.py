@@ -19,30 +19,33 @@ from spark_partq.storage.replica.complete import SyncReport
 def replicate(
     context: typer.Context,
     queue: QueueName,
-    to: Annotated[str, typer.Option("--to", metavar="STORE", help="The store where the replica is, or shall be made.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until SIGTERM or Ctrl-C.")] = False,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="STORE", help="The store where the replica is, or where the command makes it."),
+    ],
+    watch: Annotated[bool, typer.Option("--watch", help="Run until SIGTERM or Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Pause between two passes.")] = 1.0,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Follow the queue there no more; what is there stays.")
+        bool, typer.Option("--remove", help="Stop the replication to that store; the copy there stays.")
     ] = False,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="With --remove: cancel a promotion that has not ended; and also if the replica may have taken over and is lost for good.",
+            help="With --remove: cancel an unfinished promotion; remove the replica even if it may have taken over and is lost for good.",
         ),
     ] = False,
     to_option: ToOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Keep a replica of a queue and of its groups in another store, for the case that this one is lost.
+    """Keep a replica of a queue and of its groups in another store, in case this store is lost.
 
-    Each pass copies what is new, and may be interrupted anywhere. Scaling waits for the replica; promote makes it the queue.
+    Each pass copies what is new, and you can interrupt it at any point. Scaling waits for the replica; promote makes the replica the queue.
     """
     target: Target = context.obj
     options = key_values(to_option) or None
     if watch and remove:
-        raise typer.BadParameter("--watch follows the queue, and --remove ends that")
+        raise typer.BadParameter("--watch keeps following the queue, and --remove ends that; give one of the two")
     if as_json and (watch or remove):
         raise typer.BadParameter(f"--json is for a single pass, not for {'--watch' if watch else '--remove'}")
     if force and not remove:
@@ -88,8 +91,8 @@ def promote(
         bool,
         typer.Option(
             "--force",
-            help="Also if the primary is there, but cannot be fenced or copied, or the replica was removed and its primary is lost; and cancel "
-            "a promotion of another replica that has not ended.",
+            help="Promote even if the primary exists but cannot be fenced or copied, or if the replica was removed and its primary is lost; "
+            "also cancel an unfinished promotion of another replica.",
         ),
     ] = False,
     primary_option: Annotated[
@@ -97,15 +100,15 @@ def promote(
         typer.Option(
             metavar="NAME=VALUE|@FILE",
             envvar="SPARK_PARTQ_PRIMARY_OPTIONS",
-            help="Storage option of the primary's store, or a file of them; repeatable.",
+            help="Storage option of the primary's store, or a file of such options; may be repeated.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make the replica of a queue in this store the queue that is used.
+    """Make the replica of a queue in this store the queue that producers and consumers use.
 
-    If the primary can be reached it is fenced, and what it still has is copied first. Consumers go on where they had acknowledged, each query
-    with a new checkpoint.
+    If the command can reach the primary, it first fences the primary and copies the rest. Consumers go on where they had acknowledged, each
+    query with a new checkpoint.
     """
     target: Target = context.obj
     done = partq.promote(

@@ -32,15 +32,16 @@ def scale(
         typer.Option(min=0, metavar="M", help="With --mode delete: how many messages may be lost. Default: ask."),
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="30s|10m", help="Wait no longer; running it again goes on. Default: none.")
+        str | None,
+        typer.Option(metavar="30s|10m", help="Longest time to wait; to go on, run the command again. Default: none."),
     ] = None,
     to_option: ToOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Change the partition count of a queue while it is in use, and wait until that has ended.
+    """Change the partition count of a queue while it is in use, and wait until the change has ended.
 
-    Ctrl-C ends the waiting and breaks nothing: running it again goes on. What is waited for is printed on stderr. A queue that has
-    that count already is left as it is.
+    Ctrl-C ends the waiting and breaks nothing: to go on, run the command again. On stderr the command prints what it waits for. A queue that
+    already has that count stays as it is.
     """
     if confirm_lost is not None and mode != "delete":
         raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
@@ -146,9 +147,9 @@ def ingress(
     queue: QueueName,
     as_json: Json = False,
 ) -> None:
-    """Let a queue take messages, or not; its consumers go on.
+    """Let a queue take messages, or stop that; its consumers go on.
 
-    What producers get meanwhile is the queue's setting reject_to_sender.
+    While ingress is disabled, the queue's setting reject_to_sender says what producers get.
     """
     target: Target = context.obj
     found = partq.set_ingress(target.store, queue, action == "enable", storage_options=target.storage_options)
@@ -160,9 +161,9 @@ def ingress(
 
 @app.command("copy-stuck")
 def copy_stuck(context: typer.Context, queue: QueueName, as_json: Json = False) -> None:
-    """Move what is stuck in the parent of a queue that became partitioned into its partitions.
+    """Move messages that are stuck in the parent of a queue that became partitioned into its partitions.
 
-    describe-queue says how much that is. Running it again after an interruption goes on; each message is moved once.
+    describe-queue shows how many. After an interruption, run the command again to go on; it moves each message once.
     """
     target: Target = context.obj
     with interruptible(f"copying what is stuck in queue {queue}"):

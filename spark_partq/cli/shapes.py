@@ -9,26 +9,27 @@ from spark_partq.storage.inspect.describe_queue import QueueDescription
 
 
 class ListedQueue(TypedDict):
-    """A queue as `list` shows it. Of one that cannot be read there are only its name and why.
+    """A queue as `list` shows it. A queue that cannot be read has only `name` and `status`.
 
     Attributes
     ----------
     name : str
         Its name.
     status : str
-        ``Ready``, ``ScalingUp``…; ``Creating`` or ``Deleting`` if that is under way or was interrupted; or the class of the error.
+        ``Ready``, ``ScalingUp``…; ``Creating`` or ``Deleting`` while that is under way or after it was interrupted; or the class of the error, if
+        the queue cannot be read.
     role : str
         ``primary``, ``replica of URI``, or ``taken over by URI``.
     partitions, configured_partitions : int
-        How many consumers share, and the count that is wanted; 0 is an exclusive queue.
+        How many partitions consumers share, and the count that is wanted; 0 is an exclusive queue.
     ingress : bool
-        Whether it takes messages.
+        Whether the queue takes messages.
     depth : int
         Messages that not every group has acknowledged.
     groups : list
-        The groups that read it.
+        The groups that read the queue.
     waiting : dict
-        By group how many partitions wait at the barrier of a resize; groups without such a partition are left out.
+        By group, how many partitions wait at the barrier of a resize; groups without such a partition are left out.
     """
 
     name: str
@@ -48,11 +49,11 @@ class Listing(TypedDict):
     Attributes
     ----------
     queues : list
-        By name.
+        In the order of their names.
     groups : list
         Names of the consumer groups that are not deleted.
     group_states : dict
-        By group its state, as in `GroupDescription`; or the class of the error if it cannot be read.
+        The state of each group, as in `GroupDescription`; or the class of the error, if the group cannot be read.
     """
 
     queues: list[ListedQueue]
@@ -66,12 +67,12 @@ class TailedMessage(TypedDict):
     Attributes
     ----------
     partition, offset : int
-        Where it is; partition -1 is the parent of a queue that became partitioned.
+        Where the message is; partition -1 is the parent of a queue that became partitioned.
     enqueued_at : str
-        When it came, in UTC (ISO 8601).
+        When the message was enqueued, in UTC (ISO 8601).
     message : dict
-        Column to value. Moments and dates are texts by ISO 8601, bytes are hexadecimal digits, decimals are texts, and so are ``NaN``, ``Infinity``
-        and ``-Infinity``. A date before the year 1 or after 9999 is the number of days since 1970, a moment that of microseconds.
+        Column to value. Timestamps and dates are texts in ISO 8601, bytes are hexadecimal digits, decimals are texts, and so are ``NaN``,
+        ``Infinity`` and ``-Infinity``. Before the year 1 or after 9999, a date is the number of days since 1970, a timestamp the number of microseconds.
     """
 
     partition: int
@@ -86,9 +87,9 @@ class CreatedQueue(TypedDict):
     Attributes
     ----------
     created : bool
-        False if the queue was there already (``--exist-ok``).
+        False if the queue already existed (``--exist-ok``).
     queue : QueueDescription
-        As it is now.
+        The queue as it is now.
     """
 
     created: bool
@@ -156,18 +157,18 @@ class CopiedMessages(TypedDict):
 
 
 class Rebalanced(TypedDict):
-    """What `rebalance` decided in a group.
+    """The decisions of `rebalance` in a group.
 
     Attributes
     ----------
     group : str
         Its name.
     decisions : list
-        In their order.
+        The decisions, in their order.
     status : str
-        Its status after that: ``Ready``, ``Holddown`` or ``Rebalancing``. Absent with ``--watch``.
+        The group's status after them: ``Ready``, ``Holddown`` or ``Rebalancing``. Absent with ``--watch``.
     members : int
-        How many queries are in it after that. Absent with ``--watch``.
+        How many queries are in the group after them. Absent with ``--watch``.
     """
 
     group: str

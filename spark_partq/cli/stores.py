@@ -19,17 +19,17 @@ from spark_partq.storage.inspect.doctor import diagnose
 def doctor(
     context: typer.Context,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="One group only. Default: the whole store.")
+        str | None, typer.Option(metavar="GROUP", help="Only this group. Default: the whole store.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check the store from the beginning: histories of groups, acknowledgements, the offsets of every partition.
 
-    What cannot be looked at is a fault of its own, and the rest is checked. Handoffs, holddowns and rebalances that nobody ends are warnings.
-    Changes nothing, and may run while the store is in use. Exit code 1 if a fault was found.
+    Whatever the command cannot read is a fault, and it still checks the rest. Handoffs, holddowns and rebalances that nobody ends are warnings.
+    The command changes nothing, and may run while the store is in use. The exit code is 1 if it found a fault.
 
-    Of the files of messages it checks that they are there, and how large they are: not what is in them, nor whether this process or a
-    consumer may read them. What is over time it tells by this machine's clock, which it does not compare with the store's, as it writes nothing.
+    It checks that the files of messages exist, and how large they are, but not what is in them, nor whether this process or a consumer may
+    read them. It finds overdue steps by this machine's clock. It does not compare this clock with the store's, because it writes nothing.
     """
     target: Target = context.obj
     found = diagnose(target.opened, group)
@@ -53,7 +53,7 @@ def maintain(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="One queue. Default: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what every group has acknowledged or what is too old, delete unused files, and put small ones together."""
+    """Remove messages that every group has acknowledged or that are too old, delete unused files, and merge small files."""
     target: Target = context.obj
     reports = partq.maintain(target.store, queue, storage_options=target.storage_options)
     if as_json:
@@ -75,7 +75,7 @@ def maintain(
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Where the demo keeps its files.")] = Path(".demo"),
 ) -> None:
-    """Send a year of flights through a queue and check what comes out; ends by itself after some minutes."""
+    """Send a year of flights through a queue and check the results; it ends by itself after some minutes."""
     from spark_partq.demo.run import run
 
     raise typer.Exit(run(folder, Console()))

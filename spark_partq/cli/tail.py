@@ -26,19 +26,21 @@ def tail(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN=VALUE", help="Only messages with this value of a column of the key. May be repeated."
+            metavar="COLUMN=VALUE", help="Only messages with this value in a column of the key. May be repeated."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or SIGTERM.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Then show new messages until Ctrl-C or SIGTERM.")
+    ] = False,
     every: Annotated[
-        float, typer.Option(min=0.05, metavar="SECONDS", help="With --follow: how often to look for more.")
+        float, typer.Option(min=0.05, metavar="SECONDS", help="With --follow: pause between two looks for more.")
     ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Show the newest messages of a queue, partition by partition, each in order.
+    """Show the newest messages of a queue, partition by partition, in order within each.
 
-    No consumer group is needed, and nothing is acknowledged. A line has the partition and the offset, when the message came (UTC), and its
-    columns, as far as they fit.
+    The command needs no consumer group, and acknowledges nothing. A line has the partition and the offset, when the message was enqueued (UTC),
+    and its columns, as far as they fit.
     """
     target: Target = context.obj
     wanted = dict(column_value(text) for text in key or [])

@@ -63,8 +63,8 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise InvalidArgumentError(
-            f"nobody can listen on {host}, port {port} ({error.strerror or error}): another program does, or the address is not "
-            "this machine's. Choose with --port and --host",
+            f"this process cannot listen on {host}, port {port} ({error.strerror or error}): another program does, or the address is not "
+            "this machine's. Choose another with --port and --host",
             host=host,
             port=port,
         ) from error

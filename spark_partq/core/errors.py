@@ -8,35 +8,35 @@
     ├── QueueNotFoundError        QUEUE_NOT_FOUND
     ├── QueueAlreadyExistsError   QUEUE_ALREADY_EXISTS
     ├── QueueNotReadyError        QUEUE_NOT_READY        being created or being deleted
-    ├── ScalingInProgressError    SCALING_IN_PROGRESS    its partition count is being changed, to another one or for too long
-    ├── IngressDisabledError      INGRESS_DISABLED       it takes no messages now
-    ├── ReplicaError              REPLICA                a replica that is written, scaled or promoted again; or cannot be reached
-    │   └── OtherHistoryError     OTHER_HISTORY          a replica and its primary that are not of one history any more
+    ├── ScalingInProgressError    SCALING_IN_PROGRESS    its partition count is being changed, to another count or for too long
+    ├── IngressDisabledError      INGRESS_DISABLED       the queue takes no messages now
+    ├── ReplicaError              REPLICA                a replica that is written, scaled or promoted again, or cannot be reached
+    │   └── OtherHistoryError     OTHER_HISTORY          a replica and its primary that no longer have one history
     ├── QueueFencedError          QUEUE_FENCED           its replica was promoted and took over
     ├── GroupNotFoundError        GROUP_NOT_FOUND
     ├── SchemaMismatchError       SCHEMA_MISMATCH        rows or queues whose columns differ
-    ├── ConstraintViolatedError   CONSTRAINT_VIOLATED    a row that a Delta table's constraint does not let in
-    ├── UnsupportedTableError     UNSUPPORTED_TABLE      a Delta table with features that a sink does not know, or another one than before
+    ├── ConstraintViolatedError   CONSTRAINT_VIOLATED    a row that violates a constraint of a Delta table
+    ├── UnsupportedTableError     UNSUPPORTED_TABLE      a Delta table that was replaced, or has features that a sink does not know
     ├── OffsetOutOfRangeError     OFFSET_OUT_OF_RANGE    a requested offset that the queue does not have
     ├── DataLossError             DATA_LOSS              messages were removed before they were read
     ├── CorruptTableError         CORRUPT_TABLE          a foreign or damaged file or log in the store
-    ├── NewerStoreError           NEWER_STORE            what only a newer release of this package may read or write
+    ├── NewerStoreError           NEWER_STORE            data that only a newer release of this package may read or write
     ├── CheckpointMismatchError   CHECKPOINT_MISMATCH    a checkpoint of another queue or group
-    ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
+    ├── SinkAheadError            SINK_AHEAD             a batch id older than the one that the sink has recorded
     ├── TargetAheadError          TARGET_AHEAD           a table with results of messages that the queue does not have
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
-    ├── GroupActiveError          GROUP_ACTIVE           a group that cannot be deleted, as queries consume in it
-    ├── KeysHeldError             KEYS_HELD              too many keys with a dead message; or something before what is to be put back
+    ├── GroupActiveError          GROUP_ACTIVE           a group that cannot be deleted, because queries consume in it
+    ├── KeysHeldError             KEYS_HELD              too many keys with a dead message, or other messages before those to put back
     ├── FencedError               FENCED                 a newer process has the same instance id
     ├── ListenerError             LISTENER_FAILED        a callback of the user raised
     ├── UnknownAssignorError      UNKNOWN_ASSIGNOR       no assignor of that name is built in or installed
     ├── AssignorError             ASSIGNOR_FAILED        an assignor of the user raised, or gave a wrong result
-    ├── ClockSkewError            CLOCK_SKEW             this machine's clock is not about the store's
-    └── CommitFailedError         COMMIT_FAILED          the store refused a write, or it took too long
+    ├── ClockSkewError            CLOCK_SKEW             this machine's clock differs too much from the store's
+    └── CommitFailedError         COMMIT_FAILED          the store refused a write, or the write took too long
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
 Spark carries errors of its Python workers to the driver as text, so the text begins with the class.
-docs/errors.md is made from this file by ``python -m tools.errors``.
+``python -m tools.errors`` makes docs/errors.md from this file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PartqError(Exception):
     message : str
         The text without the class.
     next_step : str
-        What a user can do about errors of this class; the message says it for the one case.
+        What a user can do about errors of this class; the message says what to do in the case at hand.
     retry : str
         Whether the same call may succeed later: begins with "Yes" or "No".
     """
@@ -72,9 +72,7 @@ class PartqError(Exception):
 
 
 class InvalidArgumentError(PartqError):
-    """An option, a name, a schema, a count or an offset cannot be right, whatever is in the store; or it cannot be
-    right for this queue.
-    """
+    """An option, a name, a schema, a count or an offset is wrong, for any store or for this queue."""
 
     error_class = "INVALID_ARGUMENT"
     next_step = "Correct what the message names. Nothing was changed."
@@ -82,22 +80,22 @@ class InvalidArgumentError(PartqError):
 
 
 class NotAStoreError(PartqError):
-    """The path holds nothing, or something else than a store; or a store is to be made in a folder that is in use."""
+    """The path holds nothing, or something other than a store; or a call would make a store in a folder that is in use."""
 
     error_class = "NOT_A_STORE"
     next_step = "Check the path. `create_queue` makes a store in a new or empty folder."
-    retry = "No, unless somebody is just making the store."
+    retry = "No, unless another process is making the store right now."
 
 
 class StoreUnavailableError(PartqError):
-    """The store, or a Kafka broker, cannot be reached, read or written: a network, an endpoint, a disk that is full, a file system without
-    hard links.
+    """The store, or a Kafka broker, cannot be reached, read or written, for example because of the network, the endpoint, a full disk, or a
+    file system without hard links.
     """
 
     error_class = "STORE_UNAVAILABLE"
     next_step = (
-        "Check the path, the network, the space that is left and the storage options. A query goes on from its "
-        "checkpoint when it is started again."
+        "Check the path, the network, the free space and the storage options. After a restart, a query goes on from "
+        "its checkpoint."
     )
     retry = "Yes, once the store can be reached again."
 
@@ -107,62 +105,62 @@ class NotPermittedError(StoreUnavailableError):
 
     error_class = "NOT_PERMITTED"
     next_step = "Check the user, the credentials in the storage options, and the rights of the role in SECURITY.md."
-    retry = "No, until the rights are given."
+    retry = "No, until the process has the rights."
 
 
 class QueueNotFoundError(PartqError):
     """The store has no queue of that name, no queue matches a pattern, or a queue was deleted, or deleted and created
-    again, while it was used.
+    again, while the program used it.
     """
 
     error_class = "QUEUE_NOT_FOUND"
     next_step = (
-        "Check the name; the message lists the queues that there are. After a deletion start the program again, a "
+        "Check the name; the message lists the queues of the store. After a deletion, start the program again, a "
         "query with a new checkpoint."
     )
     retry = "No, until somebody creates the queue."
 
 
 class QueueAlreadyExistsError(PartqError):
-    """A queue is to be created under a name that is in use."""
+    """A call would create a queue under a name that is in use."""
 
     error_class = "QUEUE_ALREADY_EXISTS"
-    next_step = "Use the queue that is there, or choose another name."
+    next_step = "Use the existing queue, or choose another name."
     retry = "No, while that queue exists."
 
 
 class QueueNotReadyError(PartqError):
-    """The queue is being created or deleted, or that was interrupted."""
+    """The queue is being created or deleted, or its creation or deletion was interrupted."""
 
     error_class = "QUEUE_NOT_READY"
-    next_step = "Wait for it. If nobody is at it any more, create or delete the queue again, which finishes that."
-    retry = "Yes, when the queue is made; no, if it is being deleted."
+    next_step = "Wait until that has ended. If no process does it any more, create or delete the queue again, which finishes it."
+    retry = "Yes, once the queue is created; no, if it is being deleted."
 
 
 class ScalingInProgressError(PartqError):
-    """The partition count is being changed: to another one than was asked for, or for longer than the caller waits."""
+    """The partition count is being changed, to another count than the caller wants, or for longer than the caller waits."""
 
     error_class = "SCALING_IN_PROGRESS"
-    next_step = "Wait for the change, or run the same `scale` again, which goes on with it."
+    next_step = "Wait for the change, or run the same `scale` again, which goes on with the change."
     retry = "Yes, once the change has ended."
 
 
 class IngressDisabledError(PartqError):
-    """A producer writes to a queue that takes no messages now, and the queue's setting `reject_to_sender` says that it
-    is told so.
+    """A producer writes to a queue that takes no messages now, and the queue's setting `reject_to_sender` demands an
+    error.
     """
 
     error_class = "INGRESS_DISABLED"
     next_step = (
         "Wait until ingress is enabled (`spark-partq ingress enable`), and start the query again: nothing of the "
-        "batch was written, and it is written then."
+        "batch was written, and the query then writes it."
     )
     retry = "Yes, once ingress is enabled."
 
 
 class ReplicaError(PartqError):
-    """A replica is written, scaled, promoted again or put where something else is; or it cannot be reached, or is not a
-    copy of its primary any more.
+    """A program writes or scales a replica, promotes it again, or puts a replica where something else is; or a replica
+    cannot be reached, or is no longer a copy of its primary.
     """
 
     error_class = "REPLICA"
@@ -171,20 +169,20 @@ class ReplicaError(PartqError):
 
 
 class OtherHistoryError(ReplicaError):
-    """A replica ends at a commit that its primary does not have: an older state was put back there, or something else has
-    written to the copy.
+    """A replica ends at a commit that its primary does not have: the primary was put back to an older state, or another
+    program has written to the copy.
     """
 
     error_class = "OTHER_HISTORY"
     next_step = (
-        "To use what the copy has, stop all who use the primary and promote the replica by force. To go on with the primary as it is, remove "
-        "the replica and replicate to another place."
+        "To use what the copy has, stop all programs that use the primary, and promote the replica by force. To go on with the primary as it "
+        "is, remove the replica and replicate to another place."
     )
     retry = "No: two histories are never mixed."
 
 
 class QueueFencedError(PartqError):
-    """The queue's replica was promoted, so the queue here takes no messages and gives none."""
+    """The queue's replica was promoted, so the queue here takes no messages and delivers none."""
 
     error_class = "QUEUE_FENCED"
     next_step = "Use the queue in the store that the message names, with new checkpoints."
@@ -192,25 +190,25 @@ class QueueFencedError(PartqError):
 
 
 class GroupNotFoundError(PartqError):
-    """The store has no consumer group of that name, or it was deleted while a query consumed in it."""
+    """The store has no consumer group of that name, or the group was deleted while a query consumed in it."""
 
     error_class = "GROUP_NOT_FOUND"
-    next_step = "Check the name; the message lists the groups that there are. A query makes its group when it starts."
+    next_step = "Check the name; the message lists the groups of the store. A query creates its group when it starts."
     retry = "No, until a query of the group starts."
 
 
 class SchemaMismatchError(PartqError):
-    """Rows that are written do not have the columns of the queue, a file has a row that cannot be read as its columns,
-    queues that are read together have different ones, or a reader was given a schema.
+    """Rows to write do not have the columns of the queue, a file has a row that does not fit its columns, queues that one
+    query reads have different columns, or a reader was given a schema.
     """
 
     error_class = "SCHEMA_MISMATCH"
-    next_step = "Select and cast the columns that the message names, or mend the file."
+    next_step = "Select and cast the columns that the message names, or correct the file."
     retry = "No: the same rows are refused again."
 
 
 class ConstraintViolatedError(PartqError):
-    """A row does not fulfil a ``CHECK`` constraint, an invariant or ``NOT NULL`` of the Delta table that a sink writes."""
+    """A row violates a ``CHECK`` constraint, an invariant or ``NOT NULL`` of the Delta table that a sink writes."""
 
     error_class = "CONSTRAINT_VIOLATED"
     next_step = "Filter such rows, or change the table's constraint, and start the query again. Nothing of the micro-batch was written."
@@ -218,31 +216,29 @@ class ConstraintViolatedError(PartqError):
 
 
 class UnsupportedTableError(PartqError):
-    """The Delta table that a sink writes has features that the sink does not know, or was replaced by another table."""
+    """The Delta table that a sink writes has features that the sink does not support, or another table has replaced it."""
 
     error_class = "UNSUPPORTED_TABLE"
     next_step = "Write into another table, or in a transaction of your own with `positions`. Nothing was written."
-    retry = "No; after a replacement yes, when the query is started again."
+    retry = "No; but if the table was replaced: yes, when the query is started again."
 
 
 class OffsetOutOfRangeError(PartqError):
-    """A starting or ending offset or time lies beyond the end of a partition, or below what was removed."""
+    """A starting or ending offset or time lies beyond the end of a partition, or before messages that were removed."""
 
     error_class = "OFFSET_OUT_OF_RANGE"
-    next_step = "Use an offset that is there; `failOnDataLoss=false` begins behind what was removed."
-    retry = "No below what was removed; yes beyond the end, once there are so many messages."
+    next_step = "Use an offset that exists; with `failOnDataLoss=false` a query begins behind the removed messages."
+    retry = "No, for removed messages; yes, beyond the end, once the partition has that many messages."
 
 
 class DataLossError(PartqError):
-    """Messages that the group has not read, or that were to come from a Kafka topic, were removed as they were too old or too many; or a
+    """Messages were removed, because they were too old or too many, before the group, or a job that reads a Kafka topic, had read them; or a
     partition was put back to an older state.
     """
 
     error_class = "DATA_LOSS"
-    next_step = (
-        "Find out what is missing. Then restore the partition, or go on behind the gap with `failOnDataLoss=false`."
-    )
-    retry = "No: what was removed does not come back."
+    next_step = "Find out which messages are missing. Then restore the partition, or go on behind the gap with `failOnDataLoss=false`."
+    retry = "No: removed messages do not come back."
 
 
 class CorruptTableError(PartqError):
@@ -251,13 +247,13 @@ class CorruptTableError(PartqError):
     error_class = "CORRUPT_TABLE"
     next_step = (
         "Restore what the message names from a backup, or undo what another program did there. `spark-partq doctor` "
-        "lists all that is damaged."
+        "lists all damage."
     )
     retry = "No, until it is restored."
 
 
 class NewerStoreError(PartqError):
-    """Only a newer release of this package may read or write what is there. Nothing is damaged."""
+    """Only a newer release of this package may read or write a table of the store. Nothing is damaged."""
 
     error_class = "NEWER_STORE"
     next_step = "Upgrade this program to the release that the message names."
@@ -265,41 +261,42 @@ class NewerStoreError(PartqError):
 
 
 class CheckpointMismatchError(PartqError):
-    """A query's checkpoint belongs to another queue, group or source, or to a queue that was deleted since; or a queue has messages of another
-    Kafka topic of the same name.
+    """A query's checkpoint belongs to another queue, group or source, or to a queue that was deleted since then; or a queue has messages of
+    another Kafka topic of the same name.
     """
 
     error_class = "CHECKPOINT_MISMATCH"
     next_step = "Use the queue and the group of the checkpoint, or another `checkpointLocation`."
-    retry = "No: the checkpoint stays what it is."
+    retry = "No: the checkpoint does not change."
 
 
 class SinkAheadError(PartqError):
-    """A sink has recorded a later batch than the one that is written, or another query has written it, or it had other messages: a new
-    checkpoint with an old `sink_id`, two queries with one, or a checkpoint that was put back to an older state or lost its end.
+    """A sink has recorded a later batch than the one that a query writes now; or another query has written this batch; or this batch had
+    other messages then. Causes: a new checkpoint with an old `sink_id`, two queries with one `sink_id`, or a checkpoint that was put back
+    to an older state or lost its end.
     """
 
     error_class = "SINK_AHEAD"
     next_step = (
-        "Give the new query a `sink_id` of its own, or start it with the checkpoint that belongs to the old one. Instead of a checkpoint that "
-        "was put back, or that lost its end, use a new one with another `sink_id`, and let the source begin behind what is in the queue: what it "
-        "gives again is in twice. Nothing of the batch was written."
+        "Give the new query its own `sink_id`, or start it with the checkpoint that belongs to the old `sink_id`. If a checkpoint was put back, "
+        "or lost its end, use a new checkpoint with another `sink_id`, and let the source begin behind the messages that the queue has: messages "
+        "that the source gives again are in the queue twice. Nothing of the batch was written."
     )
-    retry = "No: the batch would be skipped, so it is refused again."
+    retry = "No: the sink would skip the batch, so it refuses the batch again."
 
 
 class TargetAheadError(PartqError):
-    """A target, a table or a queue, has results of messages that the source, a queue or a Kafka topic, does not have: the source was put back
+    """A target (a table or a queue) has results of messages that the source (a queue or a Kafka topic) does not have: the source was put back
     to an older state, and will give other messages the same offsets.
     """
 
     error_class = "TARGET_AHEAD"
     next_step = (
         "Restore the source, or put the target back to a state of the same time. Or write to another target, or as another group or under "
-        "another `name` (of a queue: `sink_id`): the results of all messages that the source has are then written, beside those that the "
-        "target has."
+        "another `name` (of a queue: `sink_id`): the query then writes the results of all messages that the source has, in addition to those "
+        "that the target has."
     )
-    retry = "No: new messages would be taken for those that the target has, and left out."
+    retry = "No: the query would take new messages for those that the target has, and leave them out."
 
 
 class GroupMismatchError(PartqError):
@@ -308,12 +305,12 @@ class GroupMismatchError(PartqError):
     """
 
     error_class = "GROUP_MISMATCH"
-    next_step = "Use the options of the other members, or stop those first."
-    retry = "Yes, once the others have left; else no."
+    next_step = "Use the options of the other members, or stop the other members first."
+    retry = "Yes, once the other members have left; otherwise no."
 
 
 class GroupActiveError(PartqError):
-    """A group is to be deleted, and queries consume in it."""
+    """A call would delete a group, or set its positions, while queries consume in it."""
 
     error_class = "GROUP_ACTIVE"
     next_step = "Stop these queries, and wait until they have left."
@@ -321,69 +318,71 @@ class GroupActiveError(PartqError):
 
 
 class KeysHeldError(PartqError):
-    """A queue with ``dead_letter_order='hold'`` has dead messages of more keys than a group can hold back; or they are to be put back while the
-    group has something before them, or producers write.
+    """A queue with ``dead_letter_order='hold'`` has dead messages of more keys than a group can hold back; or a call would put them back while
+    the group has not read the messages before them, or while producers write.
     """
 
     error_class = "KEYS_HELD"
     next_step = (
-        "To put messages back: disable ingress, let each group read what there is, run `dead-letter redrive`, and enable ingress again. To "
+        "To put messages back: disable ingress, let each group read all messages, run `dead-letter redrive`, and enable ingress again. To "
         "go on without the order of these keys: set `dead_letter_order` to `skip`."
     )
-    retry = "Yes, once nothing lies before the messages that are put back."
+    retry = "Yes, once no unread messages lie before those to put back."
 
 
 class FencedError(PartqError):
-    """Another process runs under the same `instanceId`, or this one was away so long that its place in the group is
-    lost.
+    """Another process runs under the same `instanceId`, or this process was silent for so long that it has lost its place
+    in the group.
     """
 
     error_class = "FENCED"
-    next_step = "Let the newer query go on. Give each running query its own `instanceId` and checkpoint."
-    retry = "Yes, with an `instanceId` that nobody else uses."
+    next_step = "Let the newer query run. Give each running query its own `instanceId` and checkpoint."
+    retry = "Yes, with an `instanceId` that no other query uses."
 
 
 class ListenerError(PartqError):
-    """A listener of the user raised. The query stops, as its program may not know what it owns."""
+    """A listener of the user raised an exception. The query stops, because its program may not know what it owns."""
 
     error_class = "LISTENER_FAILED"
     next_step = "Repair the listener, and start the query again."
-    retry = "No, unless what made the listener fail has passed."
+    retry = "No, unless the listener failed for a reason that has passed."
 
 
 class UnknownAssignorError(PartqError):
     """No assignor of that name is built in or installed."""
 
     error_class = "UNKNOWN_ASSIGNOR"
-    next_step = "Use one that the message lists, or install the package that has it, for all members of the group."
-    retry = "No, until it is installed."
+    next_step = "Use an assignor that the message lists, or install the package that has this assignor, for all members of the group."
+    retry = "No, until the assignor is installed."
 
 
 class AssignorError(PartqError):
-    """An assignor of the user cannot be loaded, raised, or gave a wrong result: a partition to two, to nobody, or to
-    somebody who does not read it.
+    """An assignor of the user cannot be loaded, raised an exception, or gave a wrong result: a partition to two flows, to
+    none, or to a flow that does not read it.
     """
 
     error_class = "ASSIGNOR_FAILED"
-    next_step = "Mend the assignor, or use another one. Until then each partition keeps its owner."
-    retry = "No: the same question gets the same answer."
+    next_step = "Correct the assignor, or use another one. Until then each partition keeps its owner."
+    retry = "No: the assignor gives the same result again."
 
 
 class ClockSkewError(PartqError):
-    """The clock of this machine and that of the store differ by more than the queue allows (`max_clock_skew_ms`)."""
+    """The clock of this machine differs from the store's by more than the queue allows (`max_clock_skew_ms`)."""
 
     error_class = "CLOCK_SKEW"
-    next_step = "Set the clock of this machine by a time server, and start again. Nothing was committed or removed."
+    next_step = (
+        "Set the clock of this machine by a time server, and start the program again. Nothing was committed or removed."
+    )
     retry = "Yes, once the clock is right."
 
 
 class CommitFailedError(PartqError):
-    """The store refused a write, or it took too long: a full disk, a folder that is gone, files that were older than
-    the vacuum grace, too many races.
+    """The store refused a write, or the write took too long: a full disk, a folder that is gone, files that were older than
+    the vacuum grace, too many lost races against other writers.
     """
 
     error_class = "COMMIT_FAILED"
     next_step = (
-        "Do what the message says, then start the query again, or make the call again: both find out what is in."
+        "Do what the message says, then start the query again, or make the call again: both find out what was written."
     )
-    retry = "Yes, once the cause that the message names has gone."
+    retry = "Yes, once the cause that the message names has passed."

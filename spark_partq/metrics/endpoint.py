@@ -27,8 +27,8 @@ def serving(store: Store, host: str, port: int) -> Iterator[int]:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise InvalidArgumentError(
-            f"nobody can listen on {host}, port {port} ({error.strerror or error}): another program does, or the address is not "
-            "this machine's. Choose with --port and --host",
+            f"this process cannot listen on {host}, port {port} ({error.strerror or error}): another program does, or the address is not "
+            "this machine's. Choose another with --port and --host",
             host=host,
             port=port,
         ) from error

@@ -73,7 +73,7 @@ class DriverClient:
             self._connection = JsonConnection(address.connect())
         except OSError as error:
             _log.warning(
-                "group %s: the driver cannot be reached at %s: %s. The query works without: its listeners hear nothing, and what it "
+                "group %s: the driver cannot be reached at %s: %s. The query works without the driver: its listeners hear nothing, and what it "
                 "finishes is acknowledged with its next micro-batch",
                 registration["group"],
                 address.path,
@@ -99,8 +99,8 @@ class DriverClient:
             answer = self._answers.get(timeout=timeout_s)
             if answer is not None and answer.get("error"):
                 raise ListenerError(
-                    f"a listener of group {message['group']!r} failed: {answer['error']}; the query stops, since it may not know "
-                    "what it owns. Repair the listener and start the query again",
+                    f"a listener of group {message['group']!r} failed: {answer['error']}; the query stops, since the listener may not know "
+                    "what the query owns. Repair the listener and start the query again",
                     group=message["group"],
                 )
             return answer or {}

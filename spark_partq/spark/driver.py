@@ -124,7 +124,7 @@ class Driver:
             self.address, server = address.listen()
         except OSError as error:
             _log.warning(
-                "this driver cannot listen for its queries: %s. They work without: listeners of groups hear nothing, and what a query "
+                "this driver cannot listen for its queries: %s. The queries work without the driver: listeners of groups hear nothing, and what a query "
                 "finishes is acknowledged with its next micro-batch, so that handoffs take longer. Let TMPDIR name a folder with a short "
                 "path in which this user can write",
                 error,
@@ -194,7 +194,7 @@ class Driver:
                     target=self._serve, args=(JsonConnection(client),), daemon=True, name="partq-planner"
                 ).start()
             except (OSError, RuntimeError) as error:  # there may be too many files or threads for a while
-                _log.warning("a planner could not be heard: %s: %s", type(error).__name__, error)
+                _log.warning("the connection of a planner could not be accepted: %s: %s", type(error).__name__, error)
                 threading.Event().wait(_AGAIN_S)
 
     def _serve(self, connection: JsonConnection) -> None:

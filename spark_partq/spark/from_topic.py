@@ -253,8 +253,9 @@ class TopicSink:
         known = recorded(self._target.positions, self._sink_id, topic)
         if not known:  # a job that begins with a new checkpoint records where
             raise CheckpointMismatchError(
-                f"the checkpoint has {batch_id + 1:,} micro-batches of topic {topic.name!r}, and queue {self._queue.name!r} has nothing of it as sink "
-                f"{self._sink_id!r}: it belongs to another queue or sink. Nothing was written. Use a new checkpoint: the queue says where to begin",
+                f"the checkpoint has {batch_id + 1:,} micro-batches of topic {topic.name!r}, and queue {self._queue.name!r} has no message of it as "
+                f"sink {self._sink_id!r}: the checkpoint belongs to another queue or sink. Nothing was written. Use a new checkpoint: the queue says where "
+                "to begin",
                 topic=topic.name,
                 queue=self._queue.name,
                 sink_id=self._sink_id,

@@ -32,36 +32,36 @@ BatchFunction = Callable[[DataFrame, int], None]
 StoreUri = Annotated[str, typer.Option(help="Folder or URI of the store.")]
 TargetQueue = Annotated[str, typer.Option(help="Queue to write into.")]
 Group = Annotated[
-    str, typer.Option(help="Consumer group: its jobs share the partitions; its position is in the store.")
+    str, typer.Option(help="Consumer group; its jobs share the partitions. The store keeps its positions.")
 ]
 Checkpoint = Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")]
 Flows = Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")]
-MaxMessages = Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")]
+MaxMessages = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages in a micro-batch.")]
 ReadOptions = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Further option of the queue's source; repeatable.")
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Another option of the queue's source; may be repeated.")
 ]
 KafkaServers = Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the Kafka cluster.")]
 KafkaOptions = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE|@FILE",
-        help="Option of Spark's Kafka connector, such as kafka.security.protocol=SASL_SSL, or a file of them, one a line; repeatable. Others on this "
-        "machine see arguments, so let a file hold secrets.",
+        help="Option of Spark's Kafka connector, such as kafka.security.protocol=SASL_SSL, or a file with one per line; may be repeated. Other users of "
+        "this machine see arguments, so put secrets into a file.",
     ),
 ]
 Trigger = Annotated[
     str,
     typer.Option(
         "--trigger",
-        help="available-now: what is there, then end. continuous: as fast as possible, for ever. "
-        '"10 seconds": that often.',
+        help="available-now: read what is there now, then end. continuous: as fast as possible, for ever. "
+        '"10 seconds": a micro-batch that often.',
     ),
 ]
 ScalingMode = Annotated[
     Mode,
     typer.Option(
         help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
-        "ingress. delete: lose what is left in partitions to be removed."
+        "ingress. delete: lose the messages that are left in the partitions to be removed."
     ),
 ]
 StorageOptions = Annotated[
@@ -69,8 +69,8 @@ StorageOptions = Annotated[
     typer.Option(
         metavar="NAME=VALUE|@FILE",
         envvar="SPARK_PARTQ_STORAGE_OPTIONS",
-        help="Storage option of the store, such as aws_region=eu-west-1, or a file of them, one a line; repeatable. Others on this machine "
-        "see arguments, so let a file or the environment hold secrets.",
+        help="Storage option of the store, such as aws_region=eu-west-1, or a file with one per line; may be repeated. Other users of this machine "
+        "see arguments, so put secrets into a file or the environment.",
     ),
 ]
 
@@ -79,7 +79,7 @@ ToOptions = Annotated[
     typer.Option(
         metavar="NAME=VALUE|@FILE",
         envvar="SPARK_PARTQ_TO_OPTIONS",
-        help="Storage option of the replicas' stores, or a file of them, one a line; repeatable.",
+        help="Storage option of the replicas' stores, or a file with one per line; may be repeated.",
     ),
 ]
 

@@ -45,7 +45,7 @@ def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, st
         raise typer.BadParameter(f"--malformed is for the formats {', '.join(_FORMATS)}, and not for {format}")
     if malformed is not None and has_mode:
         raise typer.BadParameter(
-            "--source-option mode says what becomes of malformed rows, too; give it or --malformed"
+            "--source-option mode also says what becomes of malformed rows; give it or --malformed, and not both"
         )
     added = {"mode": _MODES[malformed or "fail"]} if is_text and not has_mode else {}
     if format.lower() == "csv" and "enforceschema" not in {name.lower() for name in options}:

@@ -91,7 +91,9 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     groups = sorted({offset.group for offset in planned})
     if len(groups) != 1:
         read = f"reads queues by groups {', '.join(groups)}" if groups else "reads no queue"
-        raise InvalidArgumentError(f"this query {read}; positions are those of one group. Use a query for each group")
+        raise InvalidArgumentError(
+            f"this query {read}; positions must be those of one group. Use a query for each group"
+        )
     positions: dict[QueuePartition, Position] = {}
     for offset in planned:
         for place, position in positions_of(offset).items():

@@ -39,7 +39,9 @@ def test_a_group_whose_queries_have_died(command: Command, store: str, living: C
     assert "Ready since" in outcome.out
     assert re.fullmatch(r"86,\d{3}\.\d s, expired", table_rows(outcome.out)[0][4])
     assert [row[1] for row in table_rows(outcome.out)[1:3]] == ["expired", "expired"]
-    assert "warning: the session of query a (silent for 86," in outcome.out and "nobody reads" in outcome.out
+    assert (
+        "warning: the session of query a (silent for 86," in outcome.out and "its messages are not read" in outcome.out
+    )
     found = json.loads(as_json.out)
     assert (found["state"], found["status"], found["members"][0]["expired"]) == ("Expired", "Ready", True)
     assert ["g", "Expired", "1", "1"] in table_rows(listed.out)

@@ -28,7 +28,7 @@ def test_check(command: Command, store: str, living: Consumer) -> None:
     stands = command("check", "g", "--within", "100ms")
     assert (stands.code, stands.err) == (1, "")
     assert stands.out.startswith(
-        "group g does not get on: 37 messages are left, and none was acknowledged within 0.1 s."
+        "group g makes no progress: 37 messages are left, and none was acknowledged within 0.1 s."
     )
     ended = threading.Event()
 

@@ -248,7 +248,7 @@ def test_a_place_that_is_taken(command: Command, store: str, there: str) -> None
     queue_of(store, 2, each=5)
     partq.create_queue(there, "q", "v bigint", partitions=2)
     before = files(store, there)
-    assert_refused(command("replicate", "q", "--to", there), "REPLICA", "'q'", there, "none of its replicas")
+    assert_refused(command("replicate", "q", "--to", there), "REPLICA", "'q'", there, "no replica of this queue")
     assert files(store, there) == before
 
 

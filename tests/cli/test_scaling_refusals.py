@@ -56,7 +56,7 @@ def test_two_different_changes(command: Command, store: str, other: list[str]) -
     before = facts(store)
     refused = command("scale", "q", *other)
     assert_refused(
-        refused, "SCALING_IN_PROGRESS", "'q'", "3 partitions (mode drain)", "scale it to 2 to take that back"
+        refused, "SCALING_IN_PROGRESS", "'q'", "3 partitions (mode drain)", "scale it to 2 to take the change back"
     )
     assert facts(store) == before
 

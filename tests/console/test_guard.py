@@ -191,7 +191,7 @@ def test_tokens_are_random() -> None:
 def test_where_another_program_listens(store: str, first: Consumer) -> None:
     with (
         console(store) as served,
-        pytest.raises(partq.InvalidArgumentError, match=f"nobody can listen on 127.0.0.1, port {served.port}"),
+        pytest.raises(partq.InvalidArgumentError, match=f"this process cannot listen on 127.0.0.1, port {served.port}"),
         server.serving(partq.Store(store), "127.0.0.1", served.port),
     ):
         pass

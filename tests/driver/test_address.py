@@ -181,7 +181,7 @@ def test_a_driver_that_cannot_listen_warns_once(short: Path, place: Any, caplog:
         driver.add_listener("g", object())
         driver.finished({"group": "g", "instance": "i"})
     (record,) = caplog.records
-    assert "They work without" in record.message and "TMPDIR" in record.message
+    assert "The queries work without" in record.message and "TMPDIR" in record.message
     assert not folder.is_dir() or list(folder.iterdir()) == []
 
 
@@ -213,7 +213,7 @@ def test_a_driver_that_may_not_write_warns_once_and_its_consumer_goes_on(folder:
     with CONTEXT.Pool(1) as pool:
         warnings, messages = pool.apply(consumed_as_nobody, (folder,))
     (warning,) = warnings
-    assert "Permission denied" in warning and "They work without" in warning and "TMPDIR" in warning
+    assert "Permission denied" in warning and "The queries work without" in warning and "TMPDIR" in warning
     assert messages == [0, 0, 1, 1, 2, 2]
     assert not list((folder / "read-only").iterdir())
 

@@ -288,7 +288,7 @@ def test_the_endpoint(queue: str, accept: str) -> None:
         assert 'partq_group_lag_messages{group="g",partition="0",queue="q"} 3.0' in text
         assert text.endswith("# EOF\n") == accept.startswith("application")
         with (
-            pytest.raises(partq.InvalidArgumentError, match=f"nobody can listen on 127.0.0.1, port {port}"),
+            pytest.raises(partq.InvalidArgumentError, match=f"this process cannot listen on 127.0.0.1, port {port}"),
             endpoint.serving(Store(queue), "127.0.0.1", port),
         ):
             pass

@@ -16,7 +16,7 @@ from tests.refused.case import Case, command, python
 CASES: dict[str, list[Case]] = {
     "Micro-batches that are written exactly once": [
         python("queue_sink(store, 'q', exactly_once=True)(rows(k='string', v='long', _queue='string', _partition='integer', _offset='long'), 0)", InvalidArgumentError, "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"),
-        python("queue_sink(store, 'q', exactly_once=True)(batch('g', 'h'), 0)", InvalidArgumentError, "this query reads queues by groups g, h; positions are those of one group. Use a query for each group"),
+        python("queue_sink(store, 'q', exactly_once=True)(batch('g', 'h'), 0)", InvalidArgumentError, "this query reads queues by groups g, h; positions must be those of one group. Use a query for each group"),
         python("queue_sink(store, 'q', exactly_once=True)(batch(_offset=None), 0)", InvalidArgumentError, "the rows have no _offset, so nobody can tell which messages they come from: keep these columns through select, filter and explode. An aggregate has none: keep its state"),
         python("queue_sink(store, 'q', exactly_once=True)(batch(v=None, w='long'), 0)", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': missing v long; extra w long. Select and cast the columns of the queue"),
         python("queue_sink(store, 'other', exactly_once=True)(batch(k=None), 0)", SchemaMismatchError, "the DataFrame does not have the columns of queue 'other': v is long, not string. Select and cast the columns of the queue"),
@@ -24,7 +24,7 @@ CASES: dict[str, list[Case]] = {
         python("queue_sink(store, 'q', sink_id='_stuck')", InvalidArgumentError, "'_stuck' cannot name a sink: use 1 to 128 of A-Z a-z 0-9 . _ -, beginning with a letter or digit and not ending in a dot"),
         python("positions(rows(v='long', _queue='string', _partition='integer', _offset='long'))", InvalidArgumentError, "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"),
         python("positions(batch(_queue=None, _offset=None))", InvalidArgumentError, "the rows have no _queue, _offset, so nobody can tell which messages they come from: keep these columns through select, filter and explode. An aggregate has none: keep"),
-        python("delta_sink(there)(batch('g', 'h'), 0)", InvalidArgumentError, "this query reads queues by groups g, h; positions are those of one group. Use a query for each group"),
+        python("delta_sink(there)(batch('g', 'h'), 0)", InvalidArgumentError, "this query reads queues by groups g, h; positions must be those of one group. Use a query for each group"),
         python("delta_sink(there)(batch(_queue=None), 0)", InvalidArgumentError, "the rows have no _queue, so nobody can tell which messages they come from: keep these columns through select, filter and explode. An aggregate has none: keep its state"),
         python("delta_sink(there, partition_by='day')(batch(), 0)", InvalidArgumentError, "partition_by column 'day' is none of k, v, _queue, _partition, _offset, _enqueued_at, _redelivered, _flow, _epoch; choose a column with texts, whole numbers, dates or"),
         python("delta_sink(there, create=False)(batch(), 0)", InvalidArgumentError, "there is no Delta table at THERE; check the path, or let the sink create it"),
@@ -41,8 +41,8 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', 'v long, s string', message_ttl_column='ttl')", InvalidArgumentError, "queue settings: message_ttl_column='ttl': the column is not there; name an integer column of the messages (v) with milliseconds"),
         python("create_queue(store, 'new', 'v long', message_ttl_ms=1, expired_messages='dead_letter')", InvalidArgumentError, "queue settings: expired_messages='dead_letter' needs a dead_letter_queue; set both"),
         python("create_queue(store, 'new', 'v long', dead_letter_queue='a/b')", InvalidArgumentError, "queue settings: dead_letter_queue: 'a/b' cannot name a queue"),
-        python("create_queue(store, 'new', 'v long', dead_letter_queue='new')", InvalidArgumentError, "dead_letter_queue='new': a queue cannot be its own; choose another name"),
-        python("create_queue(store, 'new', 'v long, dead_reason string', dead_letter_queue='dead')", InvalidArgumentError, "a queue with column dead_reason can have no dead_letter_queue, which has columns of that name; rename the column"),
+        python("create_queue(store, 'new', 'v long', dead_letter_queue='new')", InvalidArgumentError, "dead_letter_queue='new': a queue cannot be its own dead-message queue; choose another name"),
+        python("create_queue(store, 'new', 'v long, dead_reason string', dead_letter_queue='dead')", InvalidArgumentError, "a queue with column dead_reason can have no dead_letter_queue, because a dead-message queue has columns of that name itself; rename the column"),
         python("create_queue(store, 'new', 'v long', dead_letter_queue='other')", SchemaMismatchError, "a dead message of queue 'new' does not have the columns of dead_letter_queue 'other': extra origin_queue string; extra origin_partition integer; extra origin_offset"),
         python("alter_queue(store, 'q', dead_letter_queue='other')", SchemaMismatchError, "a dead message of queue 'q' does not have the columns of dead_letter_queue 'other': extra k string; extra origin_queue string; extra origin_partition integer; extra"),
         python("alter_queue(store, 'q', max_deliveries=5)", InvalidArgumentError, "queue settings: max_deliveries needs a dead_letter_queue; set both"),

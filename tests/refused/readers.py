@@ -52,7 +52,7 @@ CASES: dict[str, list[Case]] = {
         python("consume(store, **{'kafka.bootstrap.servers': 'x'})", InvalidArgumentError, "options of format partq: kafka.bootstrap.servers: there is no such option. Known options:"),
         python("consume(store, group='g', instanceId='i', sessionTimeoutMs=20000)", GroupMismatchError, "i has sessionTimeoutMs=20000, but b is in the group with sessionTimeoutMs=10000;", others.a_member),
         python("consume(store, group='g', instanceId='i', assignor='range')", GroupMismatchError, "the members of the group have no assignor in common (i: range; b: balanced); add one that all have", others.a_member),
-        python("consume(store, group='fails')", ListenerError, "a listener of group 'fails' failed: OSError: no connection; the query stops, since it may not know what it owns.", others.a_listener_that_fails),
+        python("consume(store, group='fails')", ListenerError, "a listener of group 'fails' failed: OSError: no connection; the query stops, since the listener may not know what the query owns.", others.a_listener_that_fails),
     ],
     "Offsets and times": [
         python("read(store, 'q', startingOffsets='first')", InvalidArgumentError, 'startingOffsets=\'first\' is none of earliest, latest, {"queue": {"partition": offset}} (offset -2 for earliest, -1 for latest)'),

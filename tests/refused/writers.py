@@ -68,9 +68,9 @@ CASES: dict[str, list[Case]] = {
         python("reset_offsets(store, 'g', 'earliest', queues='q')", InvalidArgumentError, "queues='q': give a list of names, or none for all that the group reads"),
         python("acknowledge(store, 'nobody', {('q', 0): 1})", GroupNotFoundError, "there is no group 'nobody' in STORE; its groups: g"),
         python("acknowledge(store, 'g', {('q', 9): 1})", InvalidArgumentError, "group 'g' has no partition 9 of queue 'q'; it reads q", others.a_member),
-        python("acknowledge(store, 'g', {('q', 0): 4})", InvalidArgumentError, "no query of group 'g' that was registered runs in this driver, so nothing tells under which epoch partition 0 of queue 'q'", others.a_member),
-        python("acknowledge(store, 'g', {('q', 0): 10**9}, epochs={('q', 0): 3})", InvalidArgumentError, "offset 1000000000 of partition 0 of queue 'q': the next offset wanted, at most 3, up to where it was delivered", others.a_member),
-        python("acknowledge(store, 'g', {('q', 0): '4'}, epochs={('q', 0): 3})", InvalidArgumentError, "offset '4' of partition 0 of queue 'q': the next offset wanted, at most 3, up to where it was delivered", others.a_member),
+        python("acknowledge(store, 'g', {('q', 0): 4})", InvalidArgumentError, "no registered query of group 'g' runs in this driver, so it is not known under which epoch partition 0 of queue 'q'", others.a_member),
+        python("acknowledge(store, 'g', {('q', 0): 10**9}, epochs={('q', 0): 3})", InvalidArgumentError, "offset 1000000000 of partition 0 of queue 'q' cannot be acknowledged: give the next offset that the group wants, at most 3, up to which the partition was delivered", others.a_member),
+        python("acknowledge(store, 'g', {('q', 0): '4'}, epochs={('q', 0): 3})", InvalidArgumentError, "offset '4' of partition 0 of queue 'q' cannot be acknowledged: give the next offset that the group wants, at most 3, up to which the partition was delivered", others.a_member),
         python("consume(store, group='h', instanceId='i', maxRowsPerTrigger=5, each=taken_over)", FencedError, "instance 'i' of group 'h' was started again (on vm); this query stops, and what it has not acknowledged is delivered there."),
     ],
 }

@@ -91,13 +91,13 @@ class PlugIn:
         for (member, queue, number), at in zip(given, indices, strict=True):
             if member not in rank:
                 raise self._refused(
-                    f"gave it to {member!r}, who is no member that subscribes to anything", queue, number, member
+                    f"gave it to {member!r}, which is no member that subscribes to a queue", queue, number, member
                 )
             if at < 0:
                 raise self._refused(f"gave it to {member!r}, but there is no such partition", queue, number, member)
             if queue not in subscribed[rank[member]]:
                 raise self._refused(
-                    f"gave it to {member!r}, who does not subscribe to that queue", queue, number, member
+                    f"gave it to {member!r}, which does not subscribe to that queue", queue, number, member
                 )
             if owners[at] != NOBODY:
                 first = problem.members[owners[at]].id

@@ -66,7 +66,7 @@ def default_name(topic: str) -> str:
     name = f"kafka.{topic}"
     if not is_name(name):
         raise InvalidArgumentError(
-            f"the name of topic {topic!r} cannot be that of a sink: give one with --sink-id, of at most 128 of A-Z a-z 0-9 . _ -",
+            f"the name of topic {topic!r} cannot be a sink_id: give a sink_id with --sink-id, of at most 128 characters of A-Z a-z 0-9 . _ -",
             topic=topic,
         )
     return name

@@ -11,7 +11,7 @@ def begun_anew(instances: Sequence[str]) -> str:
     """About queries that began with a fresh checkpoint in a group that had read messages before."""
     return (
         f"{_named(instances)} began with a fresh checkpoint, while the group had read messages before: micro-batches are numbered from 0 "
-        "again, so a sink that leaves out batch ids that it has had drops rows, and says nothing. Write with partq.delta_sink, or keep "
+        "again, so a sink that skips batch ids that it has had drops rows silently. Write with partq.delta_sink, or keep "
         "partq.positions with the results"
     )
 

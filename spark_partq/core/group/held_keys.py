@@ -28,7 +28,7 @@ def check_room(keys: frozenset[int], queue: str) -> None:
     """
     if len(keys) > MOST:
         raise KeysHeldError(
-            f"messages of more than {MOST:,} keys of queue {queue!r} are dead, and dead_letter_order='hold' holds so many back at most. See "
+            f"messages of more than {MOST:,} keys of queue {queue!r} are dead, and dead_letter_order='hold' holds back no more keys. See "
             "with `spark-partq dead-letter list` why they fail. To go on without the order of these keys, set dead_letter_order='skip'",
             queue=queue,
         )

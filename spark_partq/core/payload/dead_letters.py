@@ -35,7 +35,8 @@ def with_origin(payload: Struct) -> Struct:
     taken = sorted(field["name"] for field in payload["fields"] if field["name"].lower() in _NAMES)
     if taken:
         raise InvalidArgumentError(
-            f"a queue with column {', '.join(taken)} can have no dead_letter_queue, which has columns of that name; rename the column",
+            f"a queue with column {', '.join(taken)} can have no dead_letter_queue, because a dead-message queue has columns of that "
+            "name itself; rename the column",
             columns=taken,
         )
     return {"type": "struct", "fields": [*payload["fields"], *ORIGIN["fields"]]}

@@ -112,7 +112,7 @@ def start_scaling(
         return _removal(remainder.ends, lost=remainder.unread)
     if not state.removing and not finished:
         raise InvalidArgumentError(
-            f"queue {state.name!r} has {partition_count} partitions already, and nothing of a change is left to do",
+            f"queue {state.name!r} has {partition_count} partitions already, and no change of the count is left to finish",
             queue=state.name,
             partitions=partition_count,
             has=partition_count,
@@ -127,10 +127,10 @@ def _go_on_scaling(state: QueueState, partition_count: int, mode: Mode) -> Facts
         return _NOTHING
     if partition_count == state.partition_count and not scaling.drained:
         return cancel_scaling(state)
-    cancel = "" if scaling.drained else f", or scale it to {state.partition_count} to take that back"
+    cancel = "" if scaling.drained else f", or scale it to {state.partition_count} to take the change back"
     raise ScalingInProgressError(
-        f"queue {state.name!r} is being scaled to {scaling.partition_count} partitions (mode {scaling.mode}); wait for it, or run "
-        f"that again if it was interrupted{cancel}",
+        f"queue {state.name!r} is being scaled to {scaling.partition_count} partitions (mode {scaling.mode}); wait for that change, or run "
+        f"it again if it was interrupted{cancel}",
         queue=state.name,
         partitions=scaling.partition_count,
         mode=scaling.mode,
@@ -151,8 +151,8 @@ def _check_confirmed(state: QueueState, lost: int, confirmed: int | None) -> Non
 def _check_not_copying(state: QueueState, partition_count: int) -> None:
     if partition_count == 0 and state.copying is not None:
         raise ScalingInProgressError(
-            f"what was stuck in the parent of queue {state.name!r} is being copied into its partitions, so the queue cannot become "
-            "exclusive now; run copy_stuck again to finish that",
+            f"the stuck messages in the parent of queue {state.name!r} are being copied into its partitions, so the queue cannot become "
+            "exclusive now; run copy_stuck again to finish the copy",
             queue=state.name,
         )
 
@@ -240,8 +240,8 @@ def set_ingress(state: QueueState, enabled: bool) -> Facts:
     """
     if state.scaling is not None and state.scaling.mode == "drain":
         raise ScalingInProgressError(
-            f"queue {state.name!r} is being drained to change its partition count to {state.scaling.partition_count}; that "
-            "disables ingress, and enables it again at its end. Wait for it, or take it back by scaling to the count it has",
+            f"queue {state.name!r} is being drained to change its partition count to {state.scaling.partition_count}. The drain "
+            "disables ingress, and enables it again at its end. Wait for that, or take the change back: scale the queue to the count that it has",
             queue=state.name,
             partitions=state.scaling.partition_count,
         )

@@ -56,7 +56,10 @@ def remove_replica(
     if not state.usable or not is_followed(state, location, replica_ids):
         return _NOTHING
     if state.fenced_by == location and unfenced is None:
-        raise ReplicaError(f"{location} was promoted and took over from queue {state.name!r}; use it", queue=state.name)
+        raise ReplicaError(
+            f"the replica in {location} was promoted and took over from queue {state.name!r}; use that store",
+            queue=state.name,
+        )
     if state.fenced_by == location and unfenced is not None and unfenced < state.last_fence:
         return _NOTHING
     return [*(_fence(None) if state.fenced_by == location else _NOTHING), *_removed(location)]
@@ -95,7 +98,7 @@ def check_not_taken_over(state: QueueState, location: str) -> None:
     if state.fenced_by not in (None, location):
         raise ReplicaError(
             f"another replica of queue {state.name!r}, {state.fenced_by}, has taken over; use that one. If its promotion was "
-            "interrupted, promote it again; if that cannot be, or it is lost, remove it as a replica (with force), then promote another",
+            "interrupted, promote it again. If it cannot be promoted, or is lost, remove it as a replica (with force), then promote another",
             queue=state.name,
             location=state.fenced_by,
         )

@@ -54,57 +54,58 @@ class QueueSettings(BaseModel):
     )
     max_handoff_time_ms: Millis = Field(3_000, description="how long a handoff waits for acknowledgements (H1, H4)")
     retention_ms: Millis | None = Field(
-        None, description="remove messages older than this even if nobody read them; None keeps them (Q8)"
+        None, description="remove messages older than this, even if nobody read them; none keeps them (Q8)"
     )
     min_retention_ms: Millis = Field(
-        0, description="keep messages at least so long, also when every group has acknowledged them (Q8)"
+        0, description="keep messages at least this long, even if every group has acknowledged them (Q8)"
     )
     max_bytes: Bytes | None = Field(
         None,
-        description="while a partition has more bytes, remove its oldest file even if nobody read it; None has no limit (Q8)",
+        description="while a partition has more bytes, remove its oldest file, even if nobody read it; none sets no limit (Q8)",
     )
     vacuum_grace_ms: GraceMillis = Field(
         86_400_000,
-        description="age after which a file that no log names may be deleted, at least 1h; a write may take half of it",
+        description="age after which a file that no log names may be deleted, at least 1h; a write may take half of this time",
     )
 
     segment_ms: SegmentMillis | None = Field(
         3_600_000,
-        description="maintenance puts small files of messages that came in one period of this length together, once it has been over for as long; None leaves them",
+        description="maintenance merges small files of messages that arrived in one period of this length, once the period has been over for as long; none leaves them",
     )
     max_clock_skew_ms: SkewMillis = Field(
         600_000,
-        description="how far the clock of who writes or maintains the queue may differ from the store's, at least 1 minute",
+        description="how far the clock of a machine that writes or maintains the queue may differ from the store's, at least 1 minute",
     )
     durability: Literal["process", "disk"] = Field(
         "process",
-        description="what a message that was confirmed survives: the end of any process, or also a power cut (disk); an object store keeps it anyway",
+        description="what a confirmed message survives: the end of any process, or also a power cut (disk); an object store always keeps it",
     )
     reject_to_sender: Literal["off", "on", "including_when_shutdown"] = Field(
         "including_when_shutdown",
-        description="what a producer gets while ingress is disabled: an error, or (off, on) a counted discard (S3)",
+        description="what happens while ingress is disabled: a producer gets an error, or (off, on) its messages are discarded and counted (S3)",
     )
 
     max_deliveries: Deliveries | None = Field(
         None,
-        description="after so many deliveries (at least 2) a message that is not acknowledged goes to dead_letter_queue",
+        description="after this many deliveries (at least 2) without an acknowledgement, a message goes to dead_letter_queue",
     )
     message_ttl_ms: TtlMillis | None = Field(
-        None, description="a message that is older when it would be delivered is not; None delivers all"
+        None,
+        description="do not deliver a message that is older than this when it would be delivered; none delivers all",
     )
     message_ttl_column: str | None = Field(
         None,
-        description="an integer column with the milliseconds after which its message is too old; where it is null, message_ttl_ms alone counts",
+        description="an integer column with the milliseconds after which a message is too old; if its value is null, message_ttl_ms alone counts",
     )
     expired_messages: Literal["discard", "dead_letter"] = Field(
-        "discard", description="what becomes of a message that is too old (message_ttl_ms, message_ttl_column)"
+        "discard", description="what happens to a message that is too old (message_ttl_ms, message_ttl_column)"
     )
     dead_letter_queue: QueueName | None = Field(
-        None, description="the queue for messages that cannot be processed; made with this one if it is not there"
+        None, description="the queue for messages that cannot be processed; created if it does not exist"
     )
     dead_letter_order: Literal["skip", "hold"] = Field(
         "skip",
-        description="behind a dead message, deliver the next ones of its key (skip), or send them to dead_letter_queue, too, until the redrive (hold)",
+        description="after a dead message, deliver the later messages of its key (skip), or send them to dead_letter_queue, too, until the redrive (hold)",
     )
 
     @property

@@ -31,14 +31,14 @@ def start_copying(state: QueueState, unread_from: int) -> Facts:
     """
     if state.first == PARENT:
         raise InvalidArgumentError(
-            f"queue {state.name!r} is exclusive: its consumers read what is in the parent, and nothing is stuck",
+            f"queue {state.name!r} is exclusive: its consumers read the messages in the parent, so no message is stuck",
             queue=state.name,
         )
     if not state.usable or not state.stuck or state.copying is not None:
         return _NOTHING
     if state.scaling is not None and state.scaling.partition_count == 0:
         raise ScalingInProgressError(
-            f"queue {state.name!r} is about to become exclusive; then its consumers read what is in the parent",
+            f"queue {state.name!r} is about to become exclusive; then its consumers read the messages in the parent",
             queue=state.name,
         )
     start = max(unread_from, state.removed_ends.get(PARENT, 0))

@@ -84,12 +84,13 @@ def remove(state: ReplicaState | None, queue_id: str, force: bool = False) -> Fa
         return _NOTHING
     if state.promoted:
         raise ReplicaError(
-            f"{state.location} was promoted and took over from queue {state.queue!r}; use it", queue=state.queue
+            f"the replica in {state.location} was promoted and took over from queue {state.queue!r}; use that store",
+            queue=state.queue,
         )
     if state.takes_over and not force:
         raise ReplicaError(
-            f"{state.location} is being promoted, to take over from queue {state.queue!r}. If that was interrupted, promote it again, or pass force "
-            "to cancel its promotion",
+            f"the replica in {state.location} is being promoted, to take over from queue {state.queue!r}. If that was interrupted, promote it again, "
+            "or pass force to cancel its promotion",
             queue=state.queue,
         )
     cancelled = cancel_promotion(state, state.incarnation)
@@ -183,7 +184,7 @@ def check_can_be_promoted(state: ReplicaState, force: bool) -> None:
     if state.removed and not force:
         raise ReplicaError(
             f"queue {state.queue!r} in {state.location} was removed as a replica of {state.primary}, which goes on without it. "
-            "Use the queue there; if that store is lost, force promotes what this replica has",
+            "Use the queue there; if that store is lost, pass force to promote this replica with what it has",
             queue=state.queue,
         )
 
@@ -230,8 +231,8 @@ def check_same_queue(state: ReplicaState, location: str, queue_id: str) -> None:
     """
     if state.queue_id != queue_id:
         raise ReplicaError(
-            f"{location} holds the replica of another queue {state.queue!r} (of {state.primary}); choose another location, or "
-            "delete that queue there",
+            f"{location} holds the replica of another queue {state.queue!r} (of {state.primary}); choose another location, or, "
+            "if nobody needs that queue, delete it there",
             queue=state.queue,
             location=location,
         )

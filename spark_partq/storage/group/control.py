@@ -176,7 +176,7 @@ class ControlTable:
             foreign = sorted(path for path in paths if not kind_of(path))
             if foreign:  # and no fact says that a newer program may name files so
                 raise CorruptTableError(
-                    f"{self._table} has the file {foreign[0]}, whose name says nothing that this program knows: another one "
+                    f"{self._table} has the file {foreign[0]}, whose name this program does not know: another program "
                     "committed it. Restore the table from a backup or from an earlier version",
                     path=foreign[0],
                     version=self._log.version,

@@ -208,8 +208,8 @@ class Group:
     def deleted(self) -> GroupNotFoundError:
         """Tells a process whose group was deleted."""
         return GroupNotFoundError(
-            f"group {self.name!r} in {self.store.uri} was deleted while this program used it. Start it again to make the group anew: "
-            "it then reads from startingOffsets on",
+            f"group {self.name!r} in {self.store.uri} was deleted while this program used it. Start the program again to create the group again: "
+            "the group then reads from startingOffsets on",
             group=self.name,
             store=self.store.uri,
         )

@@ -366,7 +366,7 @@ def _partition(
             )
         if position > end:
             warnings.append(
-                f"the group has acknowledged partition {number} of queue {name} up to {position}, but it ends at {end}: it was put "
+                f"the group has acknowledged partition {number} of queue {name} up to {position}, but the partition ends at {end}: it was put "
                 "back to an older state; restore it, or read on with another group"
             )
     return GroupPartition(

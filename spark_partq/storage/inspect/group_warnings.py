@@ -26,9 +26,9 @@ def group_warnings(group: str, state: GroupState, facts: Sequence[Row], beats: M
 def _about_members(state: GroupState) -> list[str]:
     if state.members:
         return []
-    warning = "no query is in the group: nobody reads for it"
+    warning = "no query is in the group, so its messages are not read"
     if state.status is not Status.READY:
-        warning += f", and nobody ends its {state.status}"
+        warning += f", and its {state.status} does not end"
     return [f"{warning}. Start a query of the group, or see spark-partq history for why the last one left"]
 
 
@@ -46,8 +46,8 @@ def _about_sessions(group: str, state: GroupState, beats: Mapping[str, Heartbeat
     if len(silent) < len(state.members):
         return [f"{who}: the other queries of the group take {'it' if len(silent) == 1 else 'them'} out"]
     return [
-        f"{who}, and no other query is in the group: nobody reads for it. Start its queries again; until then spark-partq rebalance "
-        f"--group {group} takes out who has died"
+        f"{who}, and no other query is in the group, so its messages are not read. Start its queries again; until then spark-partq rebalance "
+        f"--group {group} takes out the queries that have died"
     ]
 
 
@@ -107,7 +107,7 @@ def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
             continue
         twice = sum((row["delivered"] or 0) - (row["offset"] or 0) for row in rows)
         warnings.append(
-            f"{len(rows)} of the last {ended[queue_id]} handoffs of queue {queue.name} were forced, because its owner had not "
+            f"{len(rows)} of the last {ended[queue_id]} handoffs of queue {queue.name} were forced, because the partition's owner had not "
             f"acknowledged within {queue.max_handoff_time_ms} ms (last at {rows[-1]['at'].isoformat(timespec='seconds')}); "
             f"{twice} messages may have been delivered twice. Raise max_handoff_time_ms above the length of the micro-batches"
         )

@@ -281,7 +281,7 @@ class LogFolder:
             if count > most:
                 raise CommitFailedError(
                     f"a checkpoint of {self.path} has {count:,} actions, more than the {most:,} that readers take; nothing was "
-                    "changed. Let `maintain` remove what all have read, or put small files together"
+                    "changed. Let `maintain` remove messages that all groups have read, or put small files together"
                 )
             with contextlib.suppress(FileAlreadyExists):  # another process made the same
                 self.files.put_if_absent(self.checkpoint_path(snapshot.version), data)

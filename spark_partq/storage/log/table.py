@@ -220,8 +220,8 @@ class DeltaLog:
                 f"went back from version {self._version} to {fresh.version}" if same else "is another table than before"
             )
             raise self._other(
-                f"{self.what} at {self.uri} {what}: its log was truncated, an older state was put back, or it was deleted and made "
-                "anew. Restore the newest state, or start again"
+                f"{self.what} at {self.uri} {what}: its log was truncated, an older state was put back, or it was deleted and created "
+                "again. Restore the newest state, or start again"
             )
         if fresh.version == self._version and None not in (fresh.token, self._token) and fresh.token != self._token:
             raise self._replaced()

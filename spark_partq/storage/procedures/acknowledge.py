@@ -76,7 +76,7 @@ def _rows(
             continue
         else:
             raise InvalidArgumentError(
-                f"no query of group {name!r} that was registered runs in this driver, so nothing tells under which epoch partition "
+                f"no registered query of group {name!r} runs in this driver, so it is not known under which epoch partition "
                 f"{number} of queue {queue!r} was delivered; pass epochs={{({queue!r}, {number}): <column _epoch>}}",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
@@ -89,8 +89,8 @@ def _rows(
             or not 0 <= offset <= state.delivered(partition_id, acks)
         ):
             raise InvalidArgumentError(
-                f"offset {offset!r} of partition {number} of queue {queue!r}: the next offset wanted, at most "
-                f"{state.delivered(partition_id, acks)}, up to where it was delivered",
+                f"offset {offset!r} of partition {number} of queue {queue!r} cannot be acknowledged: give the next offset that the group wants, at most "
+                f"{state.delivered(partition_id, acks)}, up to which the partition was delivered",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
         if offset > (state.position(partition_id, acks) or 0):

@@ -36,11 +36,11 @@ def await_map(queue: Queue, generation: int) -> None:
         waiting = open_generation(queue) if patience.waited_s > _HELP_AFTER_S else None
         if queue.state.generation > generation:
             return
-        holdup = f"; it waits for {waiting.what} ({waiting.left} left)" if waiting is not None else ""
+        holdup = f"; the change waits for {waiting.what} ({waiting.left} left)" if waiting is not None else ""
         if patience.is_over:
             raise _too_long(queue, patience.waited_s, holdup)
         if patience.warns():
-            _log.warning("%s%s; this producer waits for that", _what_is_under_way(queue), holdup)
+            _log.warning("%s%s; this producer waits for the next map", _what_is_under_way(queue), holdup)
         patience.pause()
 
 
@@ -62,8 +62,8 @@ def await_unfenced(queue: Queue, partitions: Collection[int]) -> None:
             return
         if patience.is_over:
             raise QueueFencedError(
-                f"partitions {fenced} of queue {queue.name!r} in {queue.store.uri} are fenced, as for a replica that takes over, and its "
-                "control table names none. Nothing of this batch is lost: the query writes it when it is started again. "
+                f"partitions {fenced} of queue {queue.name!r} in {queue.store.uri} are fenced, as for a replica that takes over, but the queue's "
+                "control table names no such replica. Nothing of this batch is lost: the query writes it when it is started again. "
                 "spark-partq doctor shows the queue's state",
                 queue=queue.name,
             )

@@ -217,7 +217,7 @@ class Batch:
         """The error if the folder of manifests is gone. The usual reason is that the queue is being deleted; then the refresh raises another error."""
         self._queue.control.refresh(sure=True)
         return CommitFailedError(
-            f"the folder of manifests {self._manifests.folder} in {self._queue.store.uri} is gone, or is emptied by others; nothing of this "
+            f"the folder of manifests {self._manifests.folder} in {self._queue.store.uri} is gone, or other programs empty it; nothing of this "
             "batch was written. Check that the queue is still there: spark-partq doctor",
             queue=self._queue.name,
         )

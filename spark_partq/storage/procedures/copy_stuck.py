@@ -48,7 +48,7 @@ def copy_stuck(queue: Queue) -> int:
     check_primary(queue, opening=True)
     if queue.state.holds_dead_messages and queue.state.copying is None:
         raise InvalidArgumentError(
-            f"queue {queue.name!r} holds dead messages, which are put back from its parent, too; copies would be put back once more. Run "
+            f"queue {queue.name!r} holds dead messages, and redrive also puts back those in its parent; copies would be put back a second time. Run "
             f"spark-partq dead-letter redrive",
             queue=queue.name,
         )

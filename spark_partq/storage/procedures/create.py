@@ -85,8 +85,8 @@ def create_queue(
         differs = differences(old, wanted) if exist_ok and wanted is not None else []
         if differs:
             raise QueueAlreadyExistsError(
-                f"queue {name!r} exists in {store.uri} and is another one than is to be created: {'; '.join(differs)}. Create what is "
-                "there, change it (alter-queue, scale), or choose another name",
+                f"queue {name!r} exists in {store.uri} and differs from the queue that is to be created: {'; '.join(differs)}. Ask for the queue "
+                "that exists, change it (alter-queue, scale), or choose another name",
                 queue=name,
                 store=store.uri,
                 status=old.status,
@@ -113,13 +113,13 @@ def check_dead_letter_queue(name: str, payload: Struct, key: Sequence[str], sett
     """
     if settings.dead_letter_queue == name:
         raise InvalidArgumentError(
-            f"dead_letter_queue={name!r}: a queue cannot be its own; choose another name", queue=name
+            f"dead_letter_queue={name!r}: a queue cannot be its own dead-message queue; choose another name", queue=name
         )
     if settings.dead_letter_queue is not None:
         with_origin(payload)
     if settings.dead_letter_order == "hold" and not key:
         raise InvalidArgumentError(
-            f"dead_letter_order='hold' holds back the messages of a key, and queue {name!r} has none; use 'skip', or make a queue with a key",
+            f"dead_letter_order='hold' holds back the messages of a key, and queue {name!r} has no key; use 'skip', or create a queue with a key",
             queue=name,
         )
 

@@ -144,8 +144,8 @@ class PositionsQueue:
 
     def _lost(self) -> CorruptTableError:
         return CorruptTableError(
-            f"the last manifest of sink {self._sink_id!r} in {self._manifests.folder} of {self.queue.store.uri} is missing: it says which "
-            "messages are in. Restore it from a backup",
+            f"the last manifest of sink {self._sink_id!r} in {self._manifests.folder} of {self.queue.store.uri} is missing: this manifest says which "
+            "messages are in the queue. Restore it from a backup",
             queue=self.queue.name,
             sink_id=self._sink_id,
         )

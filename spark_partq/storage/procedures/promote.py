@@ -347,6 +347,6 @@ def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:
 def _insist(primary: Store, queue: str, error: PartqError) -> ReplicaError:
     return ReplicaError(
         f"the primary of queue {queue!r} in {primary.uri} is there, but cannot be fenced and copied ({error}). Repair it and promote "
-        "again, stop all who use it, or pass force to go on with what the replica has",
+        "again, stop all programs that use it, or pass force to go on with what the replica has",
         queue=queue,
     )

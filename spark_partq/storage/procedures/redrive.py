@@ -201,7 +201,7 @@ def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
             cut = [name for name in others if rows.column(name).null_count < rows.num_rows]
             if cut:
                 raise SchemaMismatchError(
-                    f"dead messages of queue {origin.name!r} have columns that it does not have: {', '.join(cut)}. Add them to the queue "
+                    f"dead messages of queue {origin.name!r} have columns that the queue does not have: {', '.join(cut)}. Add them to the queue "
                     "with alter-queue --add-column, and run this again",
                     faults=", ".join(cut),
                     where=f"queue {origin.name!r}",

@@ -69,8 +69,8 @@ def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
         names = ", ".join(repr(group.name) for group in holding)
         raise KeysHeldError(
             f"keys of dead messages of queue {queue.name!r} are held back (group {names}), and producers may write later messages of these keys "
-            f"before those that are put back. Run `spark-partq ingress disable {queue.name}`, let each group read what there is, run this "
-            "again, and enable ingress then",
+            f"before those that are put back. Run `spark-partq ingress disable {queue.name}`, let each group read all messages, run this "
+            "again, and then enable ingress",
             queue=queue.name,
         )
     queue.refresh()  # after ingress was found to be disabled
@@ -88,8 +88,8 @@ def _check_read(queue: Queue, group: Group, ends: dict[int, int]) -> None:
 
 def _not_read(queue: Queue, group: Group) -> KeysHeldError:
     return KeysHeldError(
-        f"group {group.name!r} has not read all messages of queue {queue.name!r}, and later ones of keys that it holds back may be among "
-        "them; nothing was put back. Run this again when its lag is 0; a group that nobody uses any more blocks it until it is deleted",
+        f"group {group.name!r} has not read all messages of queue {queue.name!r}, and later messages of keys that the group holds back may be among "
+        "them; nothing was put back. Run this again when the group's lag is 0; a group that nobody uses any more blocks it until it is deleted",
         queue=queue.name,
         group=group.name,
     )

@@ -176,7 +176,7 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
             group.decide(partial(list, [VoidResets(number)]), user_and_host())
             raise
     raise CommitFailedError(
-        f"the positions of group {group.name!r} were not set: {_TRIES} times somebody removed messages or changed a partition count first; "
+        f"the positions of group {group.name!r} were not set: {_TRIES} times, messages were removed or a partition count was changed meanwhile; "
         "try again",
         group=group.name,
     )

@@ -17,12 +17,12 @@ def check_rewrites(queue: Queue, rewrites: int, took_s: float) -> None:
     """Files became too old before they were durable. They are written again, but the number of times is limited: then this raises."""
     grace_s = queue.state.settings.vacuum_grace_ms / 1000
     what = (
-        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that nothing names may be deleted after "
-        f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so they must be durable within half of that, {grace_s / 2:.0f} s"
+        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s. Files that nothing names may be deleted after "
+        f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so its files must be durable within half of that, {grace_s / 2:.0f} s"
     )
     if rewrites > MAX_REWRITES:
         raise CommitFailedError(
-            f"{what}; they were written {rewrites} times. Nothing of the batch is lost: the query writes it when it is started again. "
+            f"{what}; the files were written {rewrites} times. Nothing of the batch is lost: the query writes it when it is started again. "
             "Make the batches smaller, or use a queue with a longer vacuum_grace_ms",
             queue=queue.name,
             vacuum_grace_ms=queue.state.settings.vacuum_grace_ms,

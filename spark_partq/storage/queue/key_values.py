@@ -77,7 +77,7 @@ def key_values(state: QueueState, given: Mapping[str, object]) -> dict[str, Any]
         raise InvalidArgumentError(
             f"the key of queue {state.name!r} has the columns {', '.join(state.key) or 'none'}; give a value of each"
             if state.key
-            else f"queue {state.name!r} has no key, so no message of it is anybody's",
+            else f"queue {state.name!r} has no key, so its messages belong to no key",
             queue=state.name,
         )
     return values

@@ -199,7 +199,7 @@ class MessageFile:
         except ValueError as error:
             raise CommitFailedError(
                 f"a message of queue {self._queue!r} is too large ({error}); nothing was changed. Keep large values elsewhere, and "
-                "put into the message where they are",
+                "put their address into the message",
                 queue=self._queue,
             ) from None
 

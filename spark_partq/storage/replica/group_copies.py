@@ -52,8 +52,8 @@ def check_not_copied(group: Group) -> None:
     replica = replica_of(group)
     if replica is not None:
         raise ReplicaError(
-            f"group {group.name!r} in {group.store.uri} is a copy of its primary's, which comes with the replica of queue {replica!r}: "
-            "only the replicator changes it. Take another group, use this one where the primary is, or promote the replica first",
+            f"group {group.name!r} in {group.store.uri} is a copy that comes with the replica of queue {replica!r}: "
+            "only the replicator changes it. Use another group, use this group in the primary's store, or promote the replica first",
             group=group.name,
             queue=replica,
         )

@@ -55,7 +55,7 @@ def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str
     if (unknown and theirs is not None) or (not unknown and ids[0] != ids[1]):
         raise ReplicaError(
             f"{target.store.uri_of(target.folder)} is no copy of {source.store.uri_of(source.folder)}, or has been "
-            "written since; choose another location, or delete what is there",
+            "written since; choose another location, or, if nobody needs what is there, delete it",
             folder=source.folder,
         )
     if theirs is not None:
@@ -109,7 +109,7 @@ def other_history(source: LogFolder, target: LogFolder, how: str) -> OtherHistor
         "else wrote to the copy"
     )
     return OtherHistoryError(
-        f"{what}. Nothing was copied or deleted. To use what the copy has, stop all who use the primary and promote the replica by "
+        f"{what}. Nothing was copied or deleted. To use what the copy has, stop all programs that use the primary and promote the replica by "
         "force; to go on with the primary as it is, remove the replica and replicate to another place",
         what=what,
         folder=source.folder,

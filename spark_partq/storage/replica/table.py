@@ -184,7 +184,7 @@ def check_apart(store: Store, target: Store, queue: str) -> None:
         for b in theirs:
             if a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/"):
                 raise ReplicaError(
-                    f"{target.uri} is {'the store' if a == b else 'inside the store, or the other way round,'} of queue {queue!r} "
+                    f"{target.uri} is {'the store' if a == b else 'inside or around the store'} of queue {queue!r} "
                     "itself; a replica needs a place of its own",
                     queue=queue,
                     location=target.uri,
@@ -222,7 +222,7 @@ def next_offset(log: DeltaLog) -> int:
 
 def fenced_error(store: Store, state: QueueState, location: str) -> QueueFencedError:
     return QueueFencedError(
-        f"queue {state.name!r} in {store.uri} was taken over by its replica in {location}; use that store. If it is not promoted "
+        f"queue {state.name!r} in {store.uri} was taken over by its replica in {location}; use that store. If the replica is not promoted "
         "there, its promotion was interrupted: promote it again, or remove the replica (with force) to go on here",
         queue=state.name,
         location=location,

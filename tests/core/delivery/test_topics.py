@@ -84,7 +84,7 @@ def test_what_a_queue_lacks_of_a_micro_batch() -> None:
 def test_names() -> None:
     assert default_name("orders.v1") == "kafka.orders.v1"
     for topic in ("o" * 130, "ends."):
-        with pytest.raises(partq.InvalidArgumentError, match="give one with --sink-id"):
+        with pytest.raises(partq.InvalidArgumentError, match="give a sink_id with --sink-id"):
             default_name(topic)
 
 

@@ -67,7 +67,7 @@ def test_a_drain_is_taken_back() -> None:
     before = ready()
     state = start(before, 2, "drain")
     assert (state.phase, state.ingress) == (Phase.DRAINING, False)
-    with pytest.raises(ScalingInProgressError, match="or scale it to 4 to take that back"):
+    with pytest.raises(ScalingInProgressError, match="or scale it to 4 to take the change back"):
         decide.start_scaling(state, 7, "live")
     back = follow(state, decide.start_scaling(state, 4, "live"))
     assert replace(back, revision=before.revision) == before

@@ -84,7 +84,7 @@ def test_a_promotion_that_is_given_up_by_force() -> None:
     assert [fact.kind for fact in given_up] == [Kind.PROMOTION_CANCELLED, Kind.REMOVED]
     left = follow(promoting(), given_up)
     assert left.removed and decide.remove(left, "id", force=True) == ()
-    with pytest.raises(ReplicaError, match="use it"):
+    with pytest.raises(ReplicaError, match="use that store"):
         decide.remove(promoted(), "id", force=True)
 
 
@@ -95,7 +95,9 @@ def test_nothing_is_copied_to_what_takes_over(state: Callable[[], ReplicaState])
         decide.follow(state(), "r2", "/primary", "/standby", "id")
     with pytest.raises(ReplicaError, match="nothing is copied"):
         decide.announce_jump(state(), *JUMP)
-    with pytest.raises(ReplicaError, match=r"took over from queue 'q'; use it|pass force to cancel its promotion"):
+    with pytest.raises(
+        ReplicaError, match=r"took over from queue 'q'; use that store|pass force to cancel its promotion"
+    ):
         decide.remove(state(), "id")
 
 
@@ -181,7 +183,7 @@ def test_a_replica_that_is_removed_meanwhile_is_not_promoted() -> None:
 def test_what_was_removed_is_promoted_only_if_that_is_forced() -> None:
     """S7: once that has begun, it is gone on with."""
     with pytest.raises(
-        ReplicaError, match=r"was removed as a replica of /primary.*if that store is lost, force promotes"
+        ReplicaError, match=r"was removed as a replica of /primary.*if that store is lost, pass force to promote"
     ):
         begin(removed())
     forced = follow(removed(), begin(removed(), force=True))

@@ -256,7 +256,7 @@ def test_acknowledgements(at: Path) -> None:
         assert not checked(at, "g").findings
     with wall_clock(joined + dt.timedelta(seconds=11)):
         found = checked(at, "g")
-    assert not found.faults and "nobody has acknowledged" in found.findings[0].what
+    assert not found.faults and "no process has acknowledged" in found.findings[0].what
 
 
 def test_a_process_of_a_group_that_was_deleted_is_worth_a_warning(at: Path) -> None:
@@ -325,11 +325,11 @@ def test_a_partition_that_is_sealed_or_fenced_for_no_reason(at: Path) -> None:
     """S5, S7: producers would wait for ever, and nothing else shows why."""
     queue = opened(str(at))
     queue.table(0).seal(0)
-    assert "partition 0 is sealed under generation 0, and its control table does not say why" in the_fault(at)
+    assert "partition 0 is sealed under generation 0, and the queue's control table does not say why" in the_fault(at)
     QueueControl(Store.at(at), "q").decide(lambda state: decide.start_scaling(state, 3, "live"))
     assert not checked(at).faults
     queue.table(1).fence(1)
-    assert "partition 1 is fenced, and its control table does not say why" in the_fault(at)
+    assert "partition 1 is fenced, and the queue's control table does not say why" in the_fault(at)
     queue.table(1).unfence(1)
     assert not checked(at).faults
 

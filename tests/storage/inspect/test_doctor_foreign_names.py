@@ -71,8 +71,8 @@ def test_a_folder_that_may_have_been_something(at: Path) -> None:
     add(at, "queues/lost/x")
     (finding,) = diagnose(Store.at(at)).findings
     assert str(finding) == (
-        "warning: queue lost: it has nothing but folders that are not the store's: x; if something was there, restore queues/lost from a "
-        "backup; if not, leave the folder to whom it belongs: it does no harm"
+        "warning: queue lost: it has nothing but folders that are not the store's: x; if a queue or group was there, restore queues/lost from a "
+        "backup; if not, leave the folder to its owner: it does no harm"
     )
     (at / "queues/lost/partitions").mkdir()
     (fault,) = diagnose(Store.at(at)).faults

@@ -45,7 +45,7 @@ def test_a_handoff_that_nobody_ends(store: str) -> None:
     assert findings(store, HANDOFF_S + SESSION_S - 0.01) == []
     (told,) = findings(store, HANDOFF_S + SESSION_S)
     assert told == (
-        "warning: group g: a handoff should have ended (max_handoff_time_ms) and nobody ends it: q/1, which a/0 gives up since "
+        "warning: group g: a handoff should have ended (max_handoff_time_ms) and no query ends it: q/1, which a/0 gives up since "
         "2026-05-01T00:00:00+00:00; start a query of the group, or end it by spark-partq rebalance --group g"
     )
 
@@ -62,7 +62,7 @@ def test_a_holddown_that_nobody_ends(store: str) -> None:
     assert findings(store, DELAY_S + SESSION_S - 0.01) == []
     (told,) = findings(store, DELAY_S + SESSION_S)
     assert told.startswith("warning: group g: it is in Holddown since 2026-05-01T00:00:00+00:00, because b joined")
-    assert "and nobody ends that: 30,000 ms should have been enough; start a query" in told
+    assert "and no query ends that: 30,000 ms should have been enough; start a query" in told
 
 
 def test_a_rebalance_that_nobody_ends(store: str) -> None:

@@ -118,7 +118,7 @@ def test_a_group_is_expired_when_all_its_sessions_are(queue: str) -> None:
     (warning,) = gone.warnings
     for words in (
         "b (silent for 35 s), a (silent for 40 s) have expired",
-        "nobody reads",
+        "its messages are not read",
         "spark-partq rebalance --group g",
     ):
         assert words in warning

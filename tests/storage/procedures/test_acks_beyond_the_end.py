@@ -32,7 +32,8 @@ def test_one_bad_row(store: str, consumer: Consumer, offset: int) -> None:
         consumer.group.refresh()
         assert consumer.group.state.floors == {}
         assert any(
-            f"up to {offset}, but that ends at {messages}" in str(fault) for fault in diagnose(Store(store)).faults
+            f"up to {offset}, but the partition ends at {messages}" in str(fault)
+            for fault in diagnose(Store(store)).faults
         )
         put(store, 0, range(4))
 

@@ -110,7 +110,7 @@ def test_a_dead_message_does_not_come_back_without_it(store: str) -> None:
     assert read(store, "g", arrow_schema(opened(store).state.schema)) == []
     partq.delete_queue(store, "q")
     make(store, partitions=1)
-    with pytest.raises(partq.SchemaMismatchError, match="have columns that it does not have: note"):
+    with pytest.raises(partq.SchemaMismatchError, match="have columns that the queue does not have: note"):
         partq.redrive(store, "dead")
     partq.add_column(store, "q", "note string")
     assert partq.redrive(store, "dead") == {"q": 1} and stored(opened(store)) == [NEW]

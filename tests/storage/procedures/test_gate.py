@@ -117,7 +117,7 @@ def test_another_process_is_waited_for_a_while(
     assert reached(turns) == {number: end for number, end in ends(store).items() if number in mine}
     (told,) = [record.getMessage() for record in caplog.records if "resize" in record.getMessage()]
     assert told.startswith("group g ") and "of queue q " in told and "flow a/0 has not acknowledged" in told
-    assert f"of partition {other} it was given everything below the cut at offset {OLD[other]}" in told
+    assert f"The flow was given all of partition {other} below the cut at offset {OLD[other]}" in told
 
 
 def test_a_new_process_is_given_each_keys_messages_in_order(store: str, queries: list[Query]) -> None:

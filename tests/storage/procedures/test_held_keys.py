@@ -353,12 +353,12 @@ def test_what_cannot_be_is_refused(store: str) -> None:
         partq.create_queue(store, "q", "k string", key="k", dead_letter_order="hold", max_deliveries=2)
     with pytest.raises(partq.InvalidArgumentError, match="needs max_deliveries"):
         partq.create_queue(store, "q", "k string", key="k", dead_letter_order="hold", dead_letter_queue="dead")
-    with pytest.raises(partq.InvalidArgumentError, match="'q' has none"):
+    with pytest.raises(partq.InvalidArgumentError, match="'q' has no key"):
         partq.create_queue(store, "q", "k string", dead_letter_order="hold", dead_letter_queue="dead", max_deliveries=2)
     with pytest.raises(partq.InvalidArgumentError, match="dead_letter_order"):
         partq.create_queue(store, "q", "k string", key="k", dead_letter_order="wait")
     partq.create_queue(store, "q", "k string", max_deliveries=2, dead_letter_queue="dead")
-    with pytest.raises(partq.InvalidArgumentError, match="'q' has none"):
+    with pytest.raises(partq.InvalidArgumentError, match="'q' has no key"):
         partq.alter_queue(store, "q", dead_letter_order="hold")
     assert partq.describe_queue(store, "q").settings["dead_letter_order"] == "skip"
 

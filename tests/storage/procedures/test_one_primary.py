@@ -302,7 +302,7 @@ def test_nobody_insists_on_a_second_primary(queue: str, there: str) -> None:
         promote(Store.at(there), "q", force=True)
     assert put(queue, 0, [1]) == 1
     os.rename(queue, f"{queue}-lost")
-    with pytest.raises(partq.ReplicaError, match="if that store is lost, force promotes"):
+    with pytest.raises(partq.ReplicaError, match="if that store is lost, pass force to promote"):
         promote(Store.at(there), "q")
     promote(Store.at(there), "q", force=True)
     assert put(there, 0, [2]) == 1

@@ -78,7 +78,7 @@ def test_places_in_a_bucket() -> None:
 def test_places_that_hold_something_else(queue: str, there: str, tmp_path: Path) -> None:
     """S7: another queue or group of that name, something that is no store, or what cannot be written."""
     partq.create_queue(there, "q", "v bigint", partitions=1)
-    refused(queue, there, "holds a queue 'q' that is none of its replicas")
+    refused(queue, there, "holds a queue 'q' that is no replica of this queue")
     partq.delete_queue(there, "q")
     partq.create_queue(there, "other", "v bigint", partitions=1)
     Consumer(there, "i", queues=("other",))

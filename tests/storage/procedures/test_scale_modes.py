@@ -69,7 +69,7 @@ def test_what_is_refused_while_it_is_drained(store: str) -> None:
     for enabled in (True, False):
         with pytest.raises(partq.ScalingInProgressError, match="being drained"):
             partq.set_ingress(store, "q", enabled)
-    with pytest.raises(partq.ScalingInProgressError, match="scale it to 3 to take that back"):
+    with pytest.raises(partq.ScalingInProgressError, match="scale it to 3 to take the change back"):
         partq.scale(store, "q", 4, "drain")
 
 

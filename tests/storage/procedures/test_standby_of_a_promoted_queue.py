@@ -198,7 +198,7 @@ def interrupted(queue: str, there: str, second: str) -> None:
 def test_force_cancels_nothing_that_would_not_help(queue: str, there: str) -> None:
     """The primary is fenced for the other one, which can still be promoted."""
     interrupted(queue, there, f"{there}-2")
-    with pytest.raises(partq.ReplicaError, match="promote it again; if that cannot be, or it is lost, remove it"):
+    with pytest.raises(partq.ReplicaError, match="If it cannot be promoted, or is lost, remove it"):
         promote(Store.at(f"{there}-2"), "q", force=True)
     promote(Store.at(there), "q")
 

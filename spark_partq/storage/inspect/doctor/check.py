@@ -72,7 +72,7 @@ class Check:
         more = ", …" if len(names) > 3 else ""
         self.warn(
             f"it has nothing but folders that are not the store's: {', '.join(names[:3])}{more}",
-            f"if something was there, restore {folder} from a backup; if not, leave the folder to whom it belongs: it does no harm",
+            f"if a queue or group was there, restore {folder} from a backup; if not, leave the folder to its owner: it does no harm",
         )
         return False
 

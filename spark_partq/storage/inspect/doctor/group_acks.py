@@ -43,20 +43,20 @@ def check_acks(
     processes = acks.beats.keys() - {BY_A_PROMOTION}
     if not processes and silent and not beats_by_now():
         check.warn(
-            "nobody has acknowledged or sent a heartbeat, though it has members",
+            "no process has acknowledged or sent a heartbeat, though the group has members",
             "if its ack table was removed, messages since each partition's last change of owner are delivered again",
         )
     strangers = sorted(processes - known)
     if strangers and newer:
         check.fault(
-            f"process {strangers[0]} acknowledged, and no fact let it in, but {newer[0]} was written and is in no log: the "
+            f"process {strangers[0]} acknowledged, and no fact says that it joined, but {newer[0]} was written and is in no log: the "
             "newest log file was removed",
             RESTORE_GROUP,
         )
     elif strangers:
         check.warn(
-            f"process {strangers[0]} acknowledged, and no fact let it in; it does not count",
-            "stop the queries that go on since before the group was deleted or put back to an older state",
+            f"process {strangers[0]} acknowledged, and no fact says that it joined; its acknowledgements do not count",
+            "stop the queries that were started before the group was deleted or put back to an older state",
         )
     for partition_id, epoch, incarnation in acks.rows:
         own = state.partitions.get(partition_id)
@@ -80,7 +80,7 @@ def _check_positions(check: Check, state: GroupState, acks: Acks) -> None:
             position = state.position((queue_id, table.partition), acks) or 0
             if position > table.next_offset:
                 check.fault(
-                    f"it has acknowledged partition {table.partition} of queue {known.name} up to {position}, but that ends at "
+                    f"it has acknowledged partition {table.partition} of queue {known.name} up to {position}, but the partition ends at "
                     f"{table.next_offset}",
                     f"restore {table.folder}, which was put back to an older state, or let another group read it",
                 )

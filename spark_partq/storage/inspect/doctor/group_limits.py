@@ -42,10 +42,10 @@ def check_limits(check: Check, group: str, state: GroupState, facts: Sequence[Ro
             for fact, queue, number, id_ in late[:3]
         ]
         more = f", and {len(late) - 3} more" if len(late) > 3 else ""
-        what = f"a handoff should have ended (max_handoff_time_ms) and nobody ends it: {'; '.join(told)}{more}"
+        what = f"a handoff should have ended (max_handoff_time_ms) and no query ends it: {'; '.join(told)}{more}"
     elif status is not None and is_over(status):
         what = (
-            f"it is in {state.status} since {_at(facts[status.fact])}, because {state.trigger}, and nobody ends that: {status.limit_ms:,} ms "
+            f"it is in {state.status} since {_at(facts[status.fact])}, because {state.trigger}, and no query ends that: {status.limit_ms:,} ms "
             "should have been enough"
         )
     else:

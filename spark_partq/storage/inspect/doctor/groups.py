@@ -114,7 +114,7 @@ class GroupCheck(Check):
         if self._replicas:
             self.warn(f"its {table} table has no log yet", NEXT_SYNC)
         elif all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
-            what = f"its {table} table has no log and no file of a later commit than the first: who made it ended before that"
+            what = f"its {table} table has no log and no file of a later commit than the first: the process that made it ended before that"
             self.warn(what, "nothing, if nobody has removed the log: the next query of the group makes the table")
         elif self._unseen:
             self.fault(f"its {table} table has no log", self._perhaps_a_copy())

@@ -73,7 +73,7 @@ class QueueCheck(Check):
             self.fault(f"{error}", RESTORE.format(folder))
         if state.scaling is not None and not replica:
             to = f"scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
-            self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
+            self.warn(f"it is being {to}", "unless that is under way just now, run the same change again to finish it")
         control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS, MOST_FACTS)
         control.refresh()
         numbers = sorted(int(row["seq"]) for row in control.rows())
@@ -100,7 +100,7 @@ class QueueCheck(Check):
                 if not table.exists() or _is_explained(queue, table):
                     continue
                 what = "fenced" if table.fenced else f"sealed under generation {table.sealed}"
-                what = f"partition {table.partition} is {what}, and its control table does not say why"
+                what = f"partition {table.partition} is {what}, and the queue's control table does not say why"
                 if replica:
                     self.warn(what, NEXT_SYNC)
                 else:
@@ -117,7 +117,7 @@ class QueueCheck(Check):
             if not exists or state.queue_id not in group.state.queues:
                 start = f"start a query of the group that reads queue {self.name}"
                 self.warn(
-                    f"group {name} is attached and has not joined, so none of its messages is removed",
+                    f"group {name} is attached and has not joined, so no message of the queue is removed",
                     start if exists else f"{start}, or forget it: spark-partq delete-group {name}",
                 )
 
@@ -151,8 +151,9 @@ class QueueCheck(Check):
         ahead_ms = table.recorded(CLOCK, 0) // 1_000 - now_ms
         if ahead_ms > queue_state(self.store, self.name).settings.max_clock_skew_ms:
             check.warn(
-                f"its newest messages say that they were enqueued {ahead_ms / 1000:,.0f} s from now, and so will all that come before that time",
-                "retention_ms removes none of them sooner. Set the clocks of the machines that write the queue by a time server",
+                f"its newest messages say that they were enqueued {ahead_ms / 1000:,.0f} s from now, and so will all messages that are "
+                "written before that time",
+                "retention_ms removes none of these messages before that time. Set the clocks of the machines that write the queue by a time server",
             )
 
 

@@ -17,9 +17,9 @@ from spark_partq.storage.replica.rivals import Asking, taking_over
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 
-_ONE = "stop all who use one of the two, bring over what only that one has, and use the other one alone"
+_ONE = "stop all programs that use one of the two, copy to the other what only the first has, and use only the other"
 _INTERRUPTED = "if its promotion was interrupted, promote it again, or remove it as a replica to go on here"
-_APART = "stop all who use the primary and promote the replica by force, or remove the replica and replicate to another place"
+_APART = "stop all programs that use the primary and promote the replica by force, or remove the replica and replicate to another place"
 
 
 class ReplicaCheck(Check):

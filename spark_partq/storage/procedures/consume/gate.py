@@ -57,8 +57,8 @@ class Gate:
         name = group.state.queues[other[0]].name
         _log.warning(
             "group %s delivers messages of partition %d of queue %s that were written after a resize, though flow %s has not "
-            "acknowledged older ones: of partition %d it was given everything below the cut at offset %d, and has acknowledged up to "
-            "%d for %d ms (maxBarrierWaitMs). Messages of one key may be handled out of order; see why its application does not "
+            "acknowledged older ones. The flow was given all of partition %d below the cut at offset %d, and has acknowledged up to "
+            "%d for %d ms (maxBarrierWaitMs). Messages of one key may be handled out of order. Find out why the flow's application does not "
             "acknowledge, or give it more time",
             group.name, partition_id[1], name, own.flow, other[1], cut, group.position(other) or 0, self._most_ms,
         )  # fmt: skip
