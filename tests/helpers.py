@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -146,6 +147,13 @@ def consume(
 
     run_through(stream(spark, store, queue, **options), checkpoint, take)
     return [rows for rows in batches if rows]
+
+
+def put_back(store: str, backup: Path, group: str) -> None:
+    """The store is what the backup is, once the group's last query has left it."""
+    eventually(lambda: not partq.describe_group(store, group).members, f"the end of the queries of {group}")
+    shutil.rmtree(store)
+    backup.rename(store)
 
 
 def run_through(df: DataFrame, checkpoint: str | Path, sink: Callable[[DataFrame, int], None]) -> None:

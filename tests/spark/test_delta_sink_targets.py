@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import spark_partq as partq
-from tests.helpers import put, run_through, stream
+from tests.helpers import put, put_back, run_through, stream
 from tests.s3server import BUCKET, running
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
@@ -131,8 +131,7 @@ def test_a_queue_that_is_put_back(spark: SparkSession, queue: str, tmp_path: Pat
     shutil.copytree(queue, backup)
     more(queue, 20)
     run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(table))
-    shutil.rmtree(queue)
-    backup.rename(queue)
+    put_back(queue, backup, "g")
     put(queue, 0, range(100, 105))
     version = DeltaTable(str(table)).version()
     said = r"\[TARGET_AHEAD\].*has the messages of partition \d .* up to 20, but that partition ends at 1[05]: the queue was put back"

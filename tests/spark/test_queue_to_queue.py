@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import spark_partq as partq
-from tests.helpers import put, run_through, stream
+from tests.helpers import put, put_back, run_through, stream
 from tests.spark.test_delta_sink import Failing, more, values
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
@@ -95,8 +95,7 @@ def test_a_queue_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Pa
     more(spark, queues, 30, 20)
     sink = partq.queue_sink(target, "b", exactly_once=True)
     run_through(stream(spark, queues, group="g"), tmp_path / "cp", sink)
-    shutil.rmtree(queues)
-    backup.rename(queues)
+    put_back(queues, backup, "g")
     put(queues, 0, range(100, 105))
     with pytest.raises(StreamingQueryException, match=r"\[TARGET_AHEAD\] queue 'b' has the messages of partition \d "):
         run_through(stream(spark, queues, group="g"), tmp_path / "fresh", sink)

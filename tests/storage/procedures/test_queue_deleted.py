@@ -34,6 +34,9 @@ class Query:
         self.done = end
         return {p: (r.start, r.end) for p, r in end.ranges.items() if r.end > r.start}
 
+    def leave(self) -> None:
+        self.planner.leave()
+
 
 @pytest.fixture
 def group(store: str, monkeypatch: pytest.MonkeyPatch) -> Group:
