@@ -1,7 +1,7 @@
 """Pictures of what `spark_partq.analysis` and `describe_queue` find. They need matplotlib: ``pip install 'spark_partq[notebooks]'`` (U3).
 
-Each function takes facts (or what was made of them), draws on `ax` or on a new figure, and returns the axes. Where nothing has happened yet,
-it says so. Colours are those of Okabe and Ito, which colour-blind readers tell apart; nothing is said by colour alone.
+Each function takes facts (or a result of `spark_partq.analysis`), draws on `ax` or on a new figure, and returns the axes. If nothing has happened
+yet, the picture says this. Colours are those of Okabe and Ito, which colour-blind readers tell apart; nothing is said by colour alone.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
 )  # fmt: skip
 _MEMBERS = (ORANGE, SKY, GREEN, YELLOW, PURPLE, BLUE, VERMILION)
-# Grey, so that no status is taken for a member.
+# Grey, so that no status looks like a member.
 _STATUS_COLOURS = {Status.HOLDDOWN.value: "#dddddd", Status.REBALANCING.value: "#a6a6a6"}
 _OUTCOME_LOOKS = {
     "released": (GREEN, ""), "forced": (VERMILION, "xx"), "restarted": (ORANGE, "\\\\"), "owner gone": (PURPLE, ".."),
     "cancelled": ("#cccccc", ""), "queue gone": ("#cccccc", "--"), "open": (SKY, ""),
 }  # fmt: skip
 _LINES = ("-", "--", "-.", ":")
-_LINE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION)  # a yellow line is not seen on white
-# What lasts no time is still to be seen.
+_LINE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION)  # a yellow line cannot be seen on white
+# A bar of no length can still be seen.
 _LEAST_WIDTH = 0.002
-# With more bars than that, nobody can read what stands below each.
+# With more bars than this, nobody can read the labels below them.
 _MOST_LABELS = 30
 
 
 def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Who owned what when: a row per partition, a colour per flow, its name on it; handoffs hatched, the group's status behind."""
+    """Who owned which partition when: a row per partition, a colour and a name per flow. Handoffs are hatched; the background is the group's status."""
     ax = _axes(ax, "Who owned which partition")
     from matplotlib.patches import Patch
 
@@ -47,7 +47,7 @@ def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if not len(owned):
         return _nothing(ax, "nobody has owned a partition yet")
     first, last = facts["at"].min(), facts["at"].max()
-    last += (last - first) / 25  # what goes on shall be seen
+    last += (last - first) / 25  # so that an ownership that goes on can be seen
     places = sorted({*zip(owned["queue"], owned["partition"], strict=True)})
     row = {place: i for i, place in enumerate(places)}
     colours = _colours(sorted(owned["flow"].unique()))
@@ -59,7 +59,7 @@ def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
         left, width = _bar(own.began, own.ended, last)
         y = row[own.queue, own.partition]
         ax.barh(y, width, left=left, height=0.8, color=colours[own.flow], edgecolor="white", linewidth=0.5)
-        if width > whole * 0.012 * len(own.flow):  # wide enough for its name
+        if width > whole * 0.012 * len(own.flow):  # wide enough for the flow's name
             ax.text(left + width / 2, y, own.flow, ha="center", va="center", fontsize="x-small", clip_on=True)
     for handoff in handed.itertuples():
         left, width = _bar(handoff.began, handoff.ended, last)
@@ -77,7 +77,7 @@ def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def handoffs(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Every handoff's length and how it ended, in order."""
+    """The length of every handoff and how it ended, in order."""
     ax = _axes(ax, "Handoffs")
     found = analysis.handoffs(facts)
     found = found[found["ended"].notna()].reset_index(drop=True)
@@ -105,7 +105,7 @@ def handoffs(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def moves(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How many partitions each rebalance moved, and how many it gave out that nobody had."""
+    """How many partitions each rebalance moved, and how many partitions without an owner it granted."""
     ax = _axes(ax, "What each rebalance moved")
     from matplotlib.ticker import MaxNLocator
 
@@ -128,7 +128,7 @@ def moves(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def lag(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """The lag of each partition and of all together, over time; `found` is of `analysis.lag`."""
+    """The lag of each partition and of all together, over time; `found` is from `analysis.lag`."""
     ax = _axes(ax, "Lag: messages that are there and not acknowledged")
     if not len(found):
         return _nothing(ax, "no position is known yet")
@@ -147,10 +147,10 @@ def lag(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
-    """What each process that went has cost: how long nobody read its partitions, and what was perhaps delivered twice.
+    """What each departure of a process has cost: how long nobody read its partitions, and how many messages were perhaps delivered twice.
 
-    That is the time from its last sign of life until the group knew that it was gone, and then until the last of its partitions had an
-    owner again.
+    The first part of a bar is the time from the process's last sign of life until the group knew that it was gone. The second part lasts until
+    the last of its partitions had an owner again.
     """
     ax = _axes(ax, "What departures cost")
     found = analysis.costs(facts, acks)
@@ -170,14 +170,14 @@ def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None, ax: Axes | None
     ax.bar_label(bars, [f" {ms:,.0f} ms" for ms in left], fontsize="small")
     ax.set_yticks(found.index, [_cost(row) for row in found.itertuples()], fontsize="small")
     ax.set_ylim(len(found) - 0.4, -0.6)
-    ax.set_xlim(0, max(left.max(), 1) * 1.15)  # room for what stands behind a bar
+    ax.set_xlim(0, max(left.max(), 1) * 1.15)  # room for the label behind a bar
     ax.set_xlabel("ms since its last sign of life")
     _beside(ax)
     return ax
 
 
 def depth(about: QueueDescription | Mapping[str, QueueDescription], ax: Axes | None = None) -> Axes:
-    """How many messages of each partition not every group has acknowledged; of several descriptions by name, side by side."""
+    """The depth of each partition: messages that not every group has acknowledged. Several descriptions, by name, are drawn side by side."""
     found = about if isinstance(about, Mapping) else {"": about}
     names = sorted({description.name for description in found.values()})
     ax = _axes(ax, f"Depth of each partition of {', '.join(names)}")
@@ -202,9 +202,9 @@ def depth(about: QueueDescription | Mapping[str, QueueDescription], ax: Axes | N
 
 
 def capacity(found: pd.DataFrame, measured: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
-    """How many messages per second each number of flows keeps up with; `found` is of `analysis.capacity`, for one rate.
+    """How many messages per second each number of flows keeps up with; `found` is from `analysis.capacity`, for one rate.
 
-    `measured` has the columns `flows` and `most_per_s`, of runs that were tried. Hatched is where more flows do not help.
+    `measured` has the columns `flows` and `most_per_s`, from runs that were measured. In the hatched area more flows do not help.
     """
     ax = _axes(ax, "Most messages per second that the flows keep up with")
     if not len(found):
@@ -235,12 +235,12 @@ def capacity(found: pd.DataFrame, measured: pd.DataFrame | None = None, ax: Axes
 
 
 def waits(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How long a message waits at which rate, a line per number of flows; `found` is of `analysis.capacity`, for several rates."""
+    """How long a message waits at each rate, a line per number of flows; `found` is from `analysis.capacity`, for several rates."""
     ax = _axes(ax, "How long a message waits, on average")
     found = found[found["keeps_up"]]
     if not len(found):
         return _nothing(ax, "no number of flows keeps up")
-    top = 12 * found["wait_s"].min()  # a line goes to infinity where its flows no longer keep up
+    top = 12 * found["wait_s"].min()  # a line goes to infinity at the rate with which its flows no longer keep up
     for i, (flows, rows) in enumerate(found[found["wait_s"] <= top].groupby("flows")):
         colour, line = _LINE_COLOURS[i % len(_LINE_COLOURS)], _LINES[i % len(_LINES)]
         ax.plot(rows["rate"], rows["wait_s"], color=colour, ls=line, label="1 flow" if flows == 1 else f"{flows} flows")
@@ -253,7 +253,7 @@ def waits(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def drain(found: pd.DataFrame, measured: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
-    """How a depth is worked off: `found` is of `analysis.drain`; `measured` has the columns `seconds` and `depth`."""
+    """How a depth is worked off: `found` is from `analysis.drain`; `measured` has the columns `seconds` and `depth`."""
     ax = _axes(ax, "Depth while it is worked off")
     if not len(found):
         return _nothing(ax, "no micro-batch was asked for")
@@ -296,7 +296,7 @@ def _nothing(ax: Axes, why: str) -> Axes:
 
 
 def _colours(flows: Iterable[str]) -> dict[str, Any]:
-    """Of each flow: the flows of one instance have one colour in several shades, as far as there are colours."""
+    """The colour of each flow: the flows of one instance have one colour in several shades, as far as there are colours."""
     from matplotlib.colors import to_rgb
 
     found: dict[str, Any] = {}
@@ -322,7 +322,7 @@ def _until(ended: Any, last: Any) -> Any:
 
 
 def _bar(began: Any, ended: Any, last: Any) -> tuple[float, float]:
-    """Left end and width in days, as matplotlib counts."""
+    """Left end and width of a bar in days, as matplotlib counts."""
     from matplotlib.dates import date2num
 
     left, right = date2num(began), date2num(_until(ended, last))  # type: ignore[no-untyped-call]
@@ -339,7 +339,7 @@ def _time_axis(ax: Axes) -> None:
 
 
 def _beside(ax: Axes, **given: Any) -> None:
-    """The legend, where it hides nothing."""
+    """Put the legend beside the picture, where it hides nothing."""
     ax.legend(**given, fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
 
 

@@ -18,13 +18,13 @@ from spark_partq.storage.inspect.describe_group import FlowDescription, GroupDes
 from spark_partq.storage.inspect.describe_queue import QueueDescription
 
 _DETAILS = ("instance", "flow", "to_flow", "status", "body")
-_MOST_COLUMNS = 4  # of queues, side by side
-_MOST_STEPS = 10  # of those that led to a partition's owner
-_MOST_WAITS = 3  # partitions that another one waits for
+_MOST_COLUMNS = 4  # one column per queue, side by side
+_MOST_STEPS = 10  # steps (facts) that led to a partition's owner
+_MOST_WAITS = 3  # partitions that another partition waits for
 
 
 def table(*columns: str, **aligned: Any) -> Table:
-    """A table with left-aligned columns, then those that say how they are aligned."""
+    """A table: first the left-aligned columns, then the columns with a given alignment."""
     made = Table()
     for name in columns:
         made.add_column(name)
@@ -50,7 +50,7 @@ def partition_count(count: int) -> str:
 
 
 def counts(operating: int, configured: int) -> str:
-    """Both partition counts of a queue, or the one that they are."""
+    """Both partition counts of a queue, or one count if both are the same."""
     texts = [number(n) if n else "exclusive" for n in (operating, configured)]
     return texts[0] if operating == configured else f"{texts[0]} → {texts[1]}"
 
@@ -69,12 +69,12 @@ def setting(value: object) -> str:
 
 
 def moment(at: str) -> str:
-    """A moment in UTC (ISO 8601), to the second."""
+    """A time in UTC (ISO 8601), to the second."""
     return f"{at[:19].replace('T', ' ')} UTC"
 
 
 def queue(found: QueueDescription) -> RenderableType:
-    """A queue: its status and counts (S8), what holds it up, what each partition has."""
+    """A queue: its status and counts (S8), what holds it up, and what each partition holds."""
     about = Table.grid(padding=(0, 2))
     about.add_column()
     about.add_column(overflow="fold")
@@ -158,7 +158,7 @@ def group(found: GroupDescription) -> RenderableType:
 
 
 def _waits_for(partitions: dict[int, int]) -> str:
-    """Partitions with the offsets up to which: the first of them."""
+    """The first partitions that are waited for, each with the offset up to which."""
     told = [f"{number(n)} up to {number(cut)}" for n, cut in sorted(partitions.items())[:_MOST_WAITS]]
     more = len(partitions) - len(told)
     return ", ".join([*told, *([f"{more} more"] if more else [])])
@@ -185,7 +185,7 @@ def _about(member: MemberDescription) -> str:
 
 
 def _clients(found: GroupDescription) -> Table:
-    """Which flow has how many partitions of which queue, and which (K8)."""
+    """For each flow, how many partitions of each queue it owns, and their numbers (K8)."""
     flows = [flow for member in found.members for flow in member.flows]
     states = {flow.flow: _state(member, flow) for member in found.members for flow in member.flows}
     queues = sorted({p.queue for p in found.partitions if p.flow is not None})
@@ -210,9 +210,9 @@ def _state(member: MemberDescription, flow: FlowDescription) -> str:
 
 
 def facts(rows: Sequence[Mapping[str, Any]], width: int | None = None, *, header: bool = True) -> list[str]:
-    """Rows of a group's history, one line each, aligned and never cut, so that they can be searched.
+    """Rows of a group's history, one line for each fact, aligned and never cut, so that the text can be searched.
 
-    Where that is too wide for `width` columns, each begins with a line of what it is about, and its cause follows.
+    If the lines are wider than `width` columns, a fact takes several lines: first what it is about, then its cause.
     """
     cells = [("seq", "at (UTC)", "fact", "of", "epoch", "offset", "cause")]
     for row in rows:
@@ -240,7 +240,7 @@ def _narrow_fact(
 
 
 def explanation(found: Explanation) -> list[str]:
-    """How a partition came to its owner, and what it waits for, in lines of at most 80 columns."""
+    """How a partition came to its owner, and what the partition waits for, in lines of at most 80 columns."""
     owner = f", owned by {found.owner}" if found.owner else ""
     lines = filled(f"Partition {found.partition} of queue {found.queue} in group {found.group}: {found.state}{owner}.")
     end = "" if found.end is None else f", it ends at {found.end}"
@@ -262,7 +262,7 @@ def explanation(found: Explanation) -> list[str]:
 
 
 def filled(text: str, indent: str = "", rest: str | None = None, width: int = 80) -> list[str]:
-    """Lines of at most so many columns, in which no word is cut; those behind the first begin with `rest`."""
+    """Lines of at most `width` columns, in which no word is cut; all lines after the first begin with `rest`."""
     rest = indent if rest is None else rest
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
@@ -270,7 +270,7 @@ def filled(text: str, indent: str = "", rest: str | None = None, width: int = 80
 
 
 def fact_line(name: str, fact: GroupFact) -> str:
-    """One decision in a line, for a log."""
+    """One decision as one line, for a log."""
     row = {"queue": fact.queue, "partition": fact.partition, **{n: getattr(fact, n) for n in _DETAILS}}
     return f"{name}: {fact.kind} {_subject({**row, 'kind': fact.kind})}: {fact.cause}"
 

@@ -40,15 +40,23 @@ except partq.QueueNotFoundError as error:
 INPUT = """\
 ## What is refused, and how
 
-{count} kinds of bad input. The tests run each row, without Spark, and look that nothing changed in the store, except where a row says *begun*: that stays, and
-goes on when the call is made again; files that no log names are deleted by `maintain`. A query that fails later may have joined its group.
+The tables list {count} kinds of bad input. The tests run each row without Spark, and check that nothing has changed in the store. The exception is a row with *begun*:
+what the call has begun stays, and the same call goes on with it when it is made again. `maintain` deletes files that no log names. A query that fails later may have joined its group.
 
-The rows are about a store at STORE: queue `q` has the columns `k string, v bigint`, the key `k` and 2 partitions with 20 messages, of which group `g` has read
-some; queue `other` has the column `v string`. THERE is the path of another store, FOLDER the folder of both, FILE a Parquet file. What stands for Spark:
-`read(store, queue, …)` is `spark.read.format("partq")` with these options, `consume(store, queue, …)` is `spark.readStream`, with a checkpoint;
-`write(store, batch_id=…)` is a micro-batch of sink `s`, `rows(…)` a DataFrame with these columns. `batch(…)` is a micro-batch that group `g` reads from queue `q`, in a
-`foreachBatch` function; a column may be left out or have another type, and `rejected('bad')` is one whose function has rejected messages as `bad`. `hours_ahead(…)` does it with a clock that is wrong; `asked(…)` is an assignor of the user that answers so, and `taken_over`
-starts the same instance again while it runs.
+The rows are about a store at STORE. Its queue `q` has the columns `k string, v bigint`, the key `k` and 2 partitions with 20 messages; group `g` has read some of them.
+Its queue `other` has the column `v string`. THERE is the path of another store, FOLDER the folder that holds both stores, and FILE a Parquet file.
+
+These functions take the place of Spark:
+
+- `read(store, queue, …)` is `spark.read.format("partq")` with these options.
+- `consume(store, queue, …)` is `spark.readStream` with these options and a checkpoint.
+- `write(store, batch_id=…)` writes a micro-batch of sink `s`.
+- `rows(…)` is a DataFrame with these columns.
+- `batch(…)` is a micro-batch in a `foreachBatch` function, which group `g` reads from queue `q`. A column may be left out or have another type.
+- `rejected('bad')` is such a micro-batch in which the function has rejected messages for the reason `bad` before.
+- `hours_ahead(…)` makes the call while the clock of this machine is wrong.
+- `asked(…)` calls an assignor of the user that gives this answer.
+- `taken_over` starts the same instance again while it runs.
 """
 
 
@@ -59,7 +67,7 @@ def page() -> str:
 
 
 def classes() -> Iterator[type[PartqError]]:
-    """In the order of the file that defines them."""
+    """The classes, in the order of the file that defines them."""
     for cls in vars(errors).values():
         if isinstance(cls, type) and issubclass(cls, PartqError) and cls is not PartqError:
             yield cls
@@ -95,7 +103,7 @@ def row(case: Case) -> str:
 
 
 def code(text: str) -> str:
-    """As it stands: a table ends its cells at bars, also in code."""
+    """The text as code, with bars escaped: a bar ends a cell of a table, also in code."""
     fence = "``" if "`" in text else "`"
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text.replace('|', chr(92) + '|')}{pad}{fence}"

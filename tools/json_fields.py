@@ -1,4 +1,4 @@
-"""Write docs/json.md: what each command of ``spark-partq`` prints with ``--json``, from the classes that say it."""
+"""Write docs/json.md: what each command of ``spark-partq`` prints with ``--json``, from the docstrings of the classes that it prints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "json.md"
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """An object of JSON: the fields of a class, with `more` that its `to_dict` adds (type, about) and without those that it takes apart."""
+    """An object of JSON: the fields of a class, with the fields `more` that its `to_dict` adds (type, meaning), `without` the fields that it replaces."""
 
     name: str
     of: type
@@ -37,66 +37,74 @@ DEAD_MESSAGE = Shape(
     "DeadMessage",
     partq.DeadMessage,
     {
-        "origin_queue": ("string", "The queue from which it came."),
-        "origin_partition": ("integer", "Where it was there."),
-        "origin_offset": ("integer", "Where it was there."),
-        "origin_enqueued_at": ("string", "When it came there, in ISO 8601."),
-        "origin_group": ("string or null", "The group that could not process it; null if its time was over before any group read it."),
-        "delivery_count": ("integer or null", "How often it was delivered; null if nobody counted."),
-        "dead_reason": ("string", "Why it is dead."),
-        "dead_at": ("string", "Since when, in ISO 8601."),
+        "origin_queue": ("string", "The name of the queue from which the message came."),
+        "origin_partition": ("integer", "The partition of the origin queue in which the message was."),
+        "origin_offset": ("integer", "The offset of the message in that partition of the origin queue."),
+        "origin_enqueued_at": ("string", "When the message was enqueued in the origin queue, in ISO 8601."),
+        "origin_group": ("string or null", "The group that could not process the message; null if the message expired before any group read it."),
+        "delivery_count": ("integer or null", "How often the message was delivered to the origin group; null if the deliveries were not counted."),
+        "dead_reason": ("string", "Why the message is dead."),
+        "dead_at": ("string", "When the message became dead, in ISO 8601."),
     },
     ("origin",),
 )  # fmt: skip
-DIAGNOSIS = Shape("Diagnosis", Diagnosis, {"healthy": ("boolean", "No finding is a fault.")})
+DIAGNOSIS = Shape("Diagnosis", Diagnosis, {"healthy": ("boolean", "True if no finding is a fault.")})
 REPLICA = Shape(
-    "ReplicaStatus", partq.ReplicaStatus, {"total_lag": ("integer", "Messages that it lacks, of all partitions.")}
+    "ReplicaStatus",
+    partq.ReplicaStatus,
+    {"total_lag": ("integer", "How many messages of the primary the replica lacks, in all partitions.")},
 )
 HISTORY_FACT = Shape(
     "HistoryFact",
     GroupFact,
-    {"seq": ("integer", "Its number in the history, from 0."), "at": ("string", "When it was decided, in ISO 8601, by the clock of who decided.")},
+    {"seq": ("integer", "The number of the fact in the group's history, from 0."), "at": ("string", "When the fact was decided, in ISO 8601, by the clock of the process that decided it.")},
 )  # fmt: skip
-SHAPES = {shape.of: shape for shape in (DEAD_MESSAGE, DIAGNOSIS, REPLICA)}  # each other class is its own
+SHAPES = {shape.of: shape for shape in (DEAD_MESSAGE, DIAGNOSIS, REPLICA)}  # other classes add nothing
 
-# What a command prints, and when it is another form.
+# What a command prints: the form, the class, and a note.
 COMMANDS: dict[str, tuple[str, type | Shape, str]] = {
     "create-queue": ("", shapes.CreatedQueue, ""),
     "delete-queue": ("", shapes.DeletedQueue, ""),
     "list": ("", shapes.Listing, ""),
     "describe-queue": ("", partq.QueueDescription, ""),
     "tail": ("lines of ", shapes.TailedMessage, ""),
-    "alter-queue": ("", partq.QueueDescription, "the queue as it is after that"),
+    "alter-queue": ("", partq.QueueDescription, "the queue after the change"),
     "delete-messages": ("", shapes.DeletedMessages, ""),
-    "scale": ("", partq.QueueDescription, "the queue as it is after that"),
-    "ingress": ("", partq.QueueDescription, "the queue as it is after that"),
+    "scale": ("", partq.QueueDescription, "the queue after the change"),
+    "ingress": ("", partq.QueueDescription, "the queue after the change"),
     "copy-stuck": ("", shapes.CopiedMessages, ""),
-    "replicate": ("", partq.ReplicaStatus, "of a single pass: neither with `--watch` nor with `--remove`"),
+    "replicate": ("", partq.ReplicaStatus, "for a single pass: without `--watch` and without `--remove`"),
     "promote": ("", partq.Promotion, ""),
     "describe-group": ("", partq.GroupDescription, ""),
-    "explain": ("array of ", partq.Explanation, "one for each group; with `--group` the object alone"),
-    "reset-offsets": ("array of ", partq.OffsetReset, "with `--dry-run`, too"),
-    "rebalance": ("array of ", shapes.Rebalanced, "with `--watch` one a line"),
+    "explain": (
+        "array of ",
+        partq.Explanation,
+        "one object for each group; with `--group` a single object, without an array",
+    ),
+    "reset-offsets": ("array of ", partq.OffsetReset, "the same with `--dry-run`"),
+    "rebalance": ("array of ", shapes.Rebalanced, "with `--watch` one object a line"),
     "delete-group": ("", shapes.DeletedGroup, ""),
-    "history": ("array of ", HISTORY_FACT, "with `--follow` one a line"),
+    "history": ("array of ", HISTORY_FACT, "with `--follow` one object a line"),
     "check": ("", Progress, ""),
     "dead-letter list": ("array of ", DEAD_MESSAGE, ""),
     "doctor": ("", DIAGNOSIS, ""),
-    "maintain": ("array of ", MaintenanceReport, "one for each queue"),
+    "maintain": ("array of ", MaintenanceReport, "one object for each queue"),
 }
-REDRIVE = "| `dead-letter redrive` | object of integers; by queue how many messages were put back |"
+REDRIVE = (
+    "| `dead-letter redrive` | object of integers; for each queue, by name, how many messages were put back into it |"
+)
 
 HEAD = """\
 # JSON of the commands
 
-What the commands of [`spark-partq`](commands.md) print with `--json`. `python -m tools.json_fields` makes this page, from the classes that say it. Later
-releases add fields, and do not rename or remove one.
+This page says what the commands of [`spark-partq`](commands.md) print with `--json`. `python -m tools.json_fields` makes it from the classes of the objects. Later
+releases add fields, and do not rename or remove a field.
 
-Where a class is one of the package, its `to_dict()` in Python gives the same. With `--watch` the commands print one object or array for each look, as one line. The question
-that a command asks, its warnings and its errors go to the standard error stream.
+If the class belongs to the package, its `to_dict()` in Python gives the same object. With `--watch` a command prints one line for each look: an object or an array. Its
+questions, warnings and errors go to the standard error stream.
 
-In the tables below, "object of integers" is an object whose fields have names that depend on the store, such as those of queues, and integers as values. The numbers of
-partitions are texts there, as JSON has no other names. "any" is any value of JSON. A field of which "or absent" is said is not always there. Moments are in UTC.
+In the tables below, "object of integers" is an object with integers as values. The names of its fields depend on the store: they are, for example, names of queues. Partition
+numbers are strings there, as JSON allows no other names. "any" is any value of JSON. A field with the type "or absent" may be missing. Times are in UTC.
 """
 
 _PRIMITIVES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", dt.datetime: "string", Any: "any"}  # fmt: skip
@@ -122,7 +130,7 @@ def shape_of(of: type | Shape) -> Shape:
 
 
 def reached(shape: Shape) -> Iterator[Shape]:
-    """The shape, and those of the objects in it."""
+    """The shape, and the shapes of the objects in it."""
     yield shape
     for annotation in annotations(shape).values():
         for inner in _classes(annotation):
@@ -136,7 +144,7 @@ def annotations(shape: Shape) -> dict[str, Any]:
 
 
 def fields(shape: Shape) -> Iterator[tuple[str, str, str]]:
-    """Name, type and meaning of each."""
+    """Name, type and meaning of each field."""
     about = told(shape.of)
     for name, annotation in annotations(shape).items():
         yield name, text(annotation), about.get(name, "")
@@ -150,7 +158,7 @@ def summary(shape: Shape) -> str:
 
 
 def told(of: type) -> dict[str, str]:
-    """What the docstring of a class says of each attribute."""
+    """The meaning of each attribute, from the docstring of the class."""
     _, _, section = inspect.cleandoc(of.__doc__ or "").partition("Attributes\n----------\n")
     found: dict[str, str] = {}
     for names, meaning in re.findall(r"^(\w[\w, ]*) : .*\n((?:^    .*(?:\n|$)|^\n)+)", section, re.MULTILINE):
@@ -164,7 +172,7 @@ def prose(written: str) -> str:
 
 
 def text(annotation: Any) -> str:
-    """How the page says a type."""
+    """The type in the words of the page."""
     if get_origin(annotation) is NotRequired:
         return f"{text(get_args(annotation)[0])}, or absent"
     if get_origin(annotation) in (Union, types.UnionType):
@@ -187,7 +195,7 @@ def plural(annotation: Any) -> str:
 
 
 def _items(annotation: Any) -> Any:
-    """Of an array the type of its items, if it is one."""
+    """The type of the items, if the annotation is an array."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (list, Sequence) or (get_origin(annotation) is tuple and arguments[-1] is Ellipsis):
         return arguments[0]
@@ -199,7 +207,7 @@ def _values(annotation: Any) -> Any:
 
 
 def _classes(annotation: Any) -> Iterator[type]:
-    """The classes with fields in a type."""
+    """The classes with fields that occur in a type."""
     if dataclasses.is_dataclass(annotation) or is_typeddict(annotation):
         yield annotation
     for inner in get_args(annotation):

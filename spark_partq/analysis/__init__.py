@@ -1,7 +1,7 @@
-"""What the history of a consumer group tells: who owned what when, what handoffs took, what a killed consumer cost (U3).
+"""What the history of a consumer group tells: which flow owned which partition when, how long handoffs took, what a killed consumer cost (U3).
 
-`history` reads the facts. The other functions are pure: facts in, a DataFrame out, one row for each thing that happened. Times are
-those that the deciding processes' clocks said, so differences between clocks of hosts are in them.
+`history` reads the facts. The other functions are pure: they take facts and return a DataFrame with one row for each thing that happened. The
+times come from the clocks of the processes that decided the facts, so they include the differences between the hosts' clocks.
 
     from spark_partq import analysis, plots
 
@@ -9,7 +9,7 @@ those that the deciding processes' clocks said, so differences between clocks of
     analysis.handoffs(facts).groupby("outcome").length_ms.describe()
     plots.ownerships(facts)
 
-`capacity` looks ahead instead: how many partitions and flows a rate of messages needs, from what micro-batches were measured to cost.
+`capacity` looks ahead instead: how many partitions and flows a rate of messages needs, computed from the measured cost of micro-batches.
 """
 
 from __future__ import annotations

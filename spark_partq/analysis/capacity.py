@@ -1,28 +1,28 @@
-"""How many partitions and flows a rate of messages needs: a model of micro-batches, made of what a run measured.
+"""How many partitions and flows a rate of messages needs: a model of micro-batches, fitted to what a run measured.
 
-**A micro-batch** of one query lasts `fixed_s + message_s * n` seconds. `n` is the number of messages of its busiest flow, the one that is
-given most: flows work side by side, and the micro-batch ends when the last of them does. `batch_cost` fits both figures to
+**A micro-batch** of one query lasts `fixed_s + message_s * n` seconds. `n` is the number of messages of its busiest flow, the flow that
+is given most messages: flows work side by side, and the micro-batch ends when the last flow ends. `batch_cost` fits both figures to
 measured micro-batches.
 
-**The busiest share** is the part of all messages that the busiest flow is given. It follows from the part of each partition (`Shares`) and from who
-gets which partition, which the assignor itself is asked.
+**The busiest share** is the part of all messages that the busiest flow is given. It follows from the part of each partition (`Shares`) and from the
+assignment: the model asks the assignor itself which flow gets which partition.
 
 **From these** follows, for `rate` messages a second that come in evenly (`capacity`):
 
 - One flow works `1 / message_s` messages a second, so all flows keep up with at most `1 / (message_s * busiest share)`. With
   `maxRowsPerTrigger` = `max_rows`, each `max_rows` messages pay `fixed_s` once: at most `max_rows / (fixed_s + message_s * busiest share * max_rows)`.
-- While the flows keep up, a micro-batch takes the messages that came during the one before. So its length settles where
+- While the flows keep up, a micro-batch takes the messages that came during the previous micro-batch. So its length settles where
   `length = fixed_s + message_s * busiest share * rate * length`.
-- A message comes on average in the middle of a micro-batch, waits half of it, and is in the next one: 1.5 lengths until its micro-batch has ended.
-  Where messages come so seldom that the flows are idle between them, they wait less: `fixed_s` and their own work.
-- A depth of messages goes down by `most - rate` a second, and the last of them are in one more micro-batch.
-  With `max_rows` and partitions of different depth it takes longer: a query shares `max_rows` evenly between partitions that have enough,
-  so the flow with the most partitions may be the busiest first, and the one with the heaviest partition later. `drain` plays that.
+- A message comes on average in the middle of a micro-batch, waits half of its length, and is in the next micro-batch: 1.5 lengths until that ends.
+  If messages come so seldom that the flows are idle between them, they wait less: `fixed_s` and their own work.
+- A depth of messages goes down by `most - rate` a second, and the last of these messages are in one more micro-batch.
+  With `max_rows` and partitions of different depth it takes longer: a query shares `max_rows` evenly between partitions that have enough.
+  So the flow with the most partitions may be the busiest first, and the flow with the heaviest partition later. `drain` simulates that.
 
-**It holds** while there are as many free cores as active flows, or the work is waiting for something else than a core; while a message costs the same
-wherever it comes from; and without a trigger interval that is longer than a micro-batch. A flow's messages are a query's own: of a group of several
-queries, each has micro-batches of its own, and the query that has the busiest flow says with how much the group keeps up.
-Partitions that moved in rebalances may be shared otherwise than an assignor shares them at first.
+**The model holds** while there are as many free cores as active flows, or the work waits for something else than a core; while every message costs
+the same; and without a trigger interval that is longer than a micro-batch. In a group of several queries, each query has its own micro-batches,
+and the query with the busiest flow determines the rate with which the group keeps up.
+After rebalances the partitions may be shared otherwise than an assignor shares them at first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CAPACITY = (
 )  # fmt: skip
 DRAIN = ("batch", "began_s", "ended_s", "waiting", "messages", "busiest", "depth")
 DEFAULT_ASSIGNOR = "balanced"
-_NEARLY = 0.8  # if a key is so much of the busiest flow's messages, another flow could take little from it
+_NEARLY = 0.8  # if one key is this part of the busiest flow's messages, another flow could take little from that flow
 _MOST_BATCHES = 100_000
 _NOTICEABLE = 1e-9
 
@@ -70,20 +70,20 @@ class BatchCost:
         _check("message_s", self.message_s, above=True)
 
     def seconds(self, messages: float) -> float:
-        """The length of a micro-batch whose busiest flow is given so many messages."""
+        """The length of a micro-batch whose busiest flow is given this number of messages."""
         return self.fixed_s + self.message_s * messages
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The part of all messages that each partition gets; together they are 1. `shares` and `observed_shares` make them.
+    """The part of all messages that each partition gets; all parts together are 1. `shares` and `observed_shares` make such an object.
 
     Attributes
     ----------
     partitions : tuple of float
         By partition number.
     heaviest_key : float or None
-        The part of all messages that has the most frequent key; None if that is not known.
+        The part of all messages that have the most frequent key; None if this part is not known.
     """
 
     partitions: tuple[float, ...]
@@ -100,12 +100,12 @@ class Shares:
             )
 
     def by_flow(self, flows: int, assignor: str = DEFAULT_ASSIGNOR) -> tuple[float, ...]:
-        """The part of all messages that each of `flows` flows gets that share the partitions."""
+        """The part of all messages that each flow gets when `flows` flows share the partitions."""
         owned = self.owned(flows, assignor)
         return tuple(math.fsum(self.partitions[number] for number in mine) for mine in owned)
 
     def owned(self, flows: int, assignor: str = DEFAULT_ASSIGNOR) -> list[list[int]]:
-        """The partitions of each flow, as the assignor gives them to flows that begin together.
+        """The partitions of each flow, as the assignor gives them to flows that start together.
 
         Raises
         ------
@@ -119,13 +119,13 @@ class Shares:
 
 
 def batch_cost(batches: pd.DataFrame) -> BatchCost:
-    """Fit the cost of a micro-batch to measured ones, by least squares, with neither part negative.
+    """Fit the cost of a micro-batch to measured micro-batches, by least squares; neither part becomes negative.
 
     Parameters
     ----------
     batches : DataFrame
-        A row for each micro-batch: `seconds` that it lasted, `messages` that its busiest flow was given. Leave out the first of
-        a query, which also starts processes.
+        A row for each micro-batch: `seconds` that it lasted, `messages` that its busiest flow was given. Leave out the first micro-batch
+        of a query, which also starts processes.
 
     Raises
     ------
@@ -164,12 +164,12 @@ def shares(
     types: Sequence[Any] = ("string",),
     key_hash: KeyHash = DEFAULT_HASH,
 ) -> Shares:
-    """The share of each partition, given how many messages each key has, by the hash that the queue places them by.
+    """The share of each partition, given how many messages each key has, by the hash with which the queue places keys.
 
     Parameters
     ----------
     weights : mapping or Series
-        Key to its messages, in any unit; a key of several columns is a tuple. Messages without a key (None) are spread evenly.
+        The number of messages of each key, in any unit; a key of several columns is a tuple. Messages without a key (None) are spread evenly.
     partitions : int
         The partition count to try.
     types : sequence
@@ -199,7 +199,7 @@ def shares(
 
 
 def observed_shares(counts: Iterable[float]) -> Shares:
-    """The share of each partition, from the messages that were counted in each: all of them, by partition number.
+    """The share of each partition, from the number of messages in each partition: all partitions, in the order of their numbers.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def capacity(
     max_rows: int | None = None,
     assignor: str = DEFAULT_ASSIGNOR,
 ) -> pd.DataFrame:
-    """What several numbers of flows would do at a rate of messages: a row for each number, and for each rate.
+    """What several numbers of flows would achieve at a rate of messages: a row for each number of flows and each rate.
 
     Parameters
     ----------
@@ -244,20 +244,20 @@ def capacity(
 
     Columns
     -------
-    rate, flows : those that the row is about
+    rate, flows : the rate and the number of flows that the row is about
     standbys : flows that get no partition
     busiest_share : part of all messages that the busiest flow is given
     most_per_s : messages per second that the flows keep up with
     utilisation : `rate` / `most_per_s`; from 1 on the depth grows without end
-    keeps_up : whether it is below 1
-    batch_s : seconds that a micro-batch lasts when nothing waits any more; inf if that is never
+    keeps_up : whether `utilisation` is below 1
+    batch_s : seconds that a micro-batch lasts when no depth waits any more; inf if a depth always waits
     wait_s : seconds from a message's arrival to the end of its micro-batch, on average
     drain_s
-        Seconds until the depth is worked off. With `max_rows` and uneven shares that is about the least that it takes; see `drain`.
+        Seconds until the depth is worked off. With `max_rows` and uneven shares this is about the least time that it takes; see `drain`.
     limited_by
-        What to change to keep up with more. ``flows``: with more of them the busiest share is less. ``partitions``: it is not, as
-        there are no partitions to share or one of them is too heavy, so that a greater partition count is wanted first.
-        ``key``: one key is four fifths of what the busiest flow has, or alone more than a flow can take; a key is not shared, so
+        What to change to keep up with a higher rate. ``flows``: more flows make the busiest share smaller. ``partitions``: more flows do
+        not, as there are no partitions left to share or one partition is too heavy; raise the partition count first.
+        ``key``: one key is four fifths of the busiest flow's messages, or alone more than a flow can take. Flows cannot share a key, so
         only a finer key or cheaper messages help.
 
     Raises
@@ -300,24 +300,24 @@ def drain(
     max_rows: int | None = None,
     assignor: str = DEFAULT_ASSIGNOR,
 ) -> pd.DataFrame:
-    """Play the micro-batches that work off a depth, one after the other: a row for each. The parameters are those of `capacity`.
+    """Simulate the micro-batches that work off a depth, one after the other: a row for each. The parameters are those of `capacity`.
 
-    Each takes what is there when it begins, or `max_rows` of it, shared between partitions as a query shares them. The last is the first that
-    leaves no more than what comes in during one micro-batch when nothing waits any more.
+    Each micro-batch takes the messages that are there when it begins, or `max_rows` of them, shared between partitions as a query shares them. The
+    last micro-batch is the first that leaves no more messages than come in during one micro-batch when no depth waits any more.
 
     Columns
     -------
     batch : 0, 1, 2, …
     began_s, ended_s : seconds since the beginning
-    waiting : messages that are there when it begins
-    messages : that it took, of all flows
-    busiest : those of its busiest flow
-    depth : messages that are there when it has ended and that no micro-batch has taken
+    waiting : messages that are there when the micro-batch begins
+    messages : messages that the micro-batch took, of all flows
+    busiest : messages of its busiest flow
+    depth : messages that are there when the micro-batch has ended and that no micro-batch has taken
 
     Raises
     ------
     InvalidArgumentError
-        If the flows do not keep up with `rate`, or so narrowly that it takes more than 100,000 micro-batches.
+        If the flows do not keep up with `rate`, or keep up so narrowly that the drain takes more than 100,000 micro-batches.
     """
     about = capacity(cost, shares, flows=flows, rate=rate, depth=depth, max_rows=max_rows, assignor=assignor).iloc[0]
     if not about["keeps_up"]:
@@ -328,7 +328,7 @@ def drain(
     part = np.array(shares.partitions)
     owned = shares.owned(flows, assignor)
     waiting = _whole(part * depth)
-    settled = 1.1 * rate * float(about["batch_s"]) + len(part)  # a message of each partition is rounding
+    settled = 1.1 * rate * float(about["batch_s"]) + len(part)  # one message per partition may be rounding
     now, came = 0.0, np.zeros(len(part), dtype=np.int64)
     rows: list[tuple[Any, ...]] = []
     while len(rows) < _MOST_BATCHES:
@@ -356,7 +356,7 @@ def _most_per_s(cost: BatchCost, share: float, max_rows: int | None) -> float:
 
 
 def _whole(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers whose sums from the first on are off by less than one, so that none gets lost by rounding."""
+    """Round the numbers so that each sum from the first number on is off by less than one: rounding loses no message."""
     return np.diff(np.floor(np.cumsum(numbers) + _NOTICEABLE), prepend=0).astype(np.int64)
 
 

@@ -33,13 +33,13 @@ def statuses(facts: pd.DataFrame) -> pd.DataFrame:
 
 
 def ownerships(facts: pd.DataFrame) -> pd.DataFrame:
-    """Who owned what when: a row for each epoch in which a partition had an owner.
+    """Which flow owned which partition when: a row for each epoch in which a partition had an owner.
 
     Columns
     -------
-    start, end : the position at which it began, and that it left; `end` is null while it lasts
+    start, end : the group's position when the ownership began, and when it ended; `end` is null while the ownership lasts
     delivered : messages from `end` up to here may have been delivered twice
-    ended_by : the kind of fact that ended it
+    ended_by : the kind of fact that ended the ownership
     """
     done: list[dict[str, Any]] = []
     now: dict[PartitionId, dict[str, Any]] = {}
@@ -71,20 +71,20 @@ def handoffs(facts: pd.DataFrame) -> pd.DataFrame:
     Columns
     -------
     to_flow
-        who got it; of an eager revocation, in which that is computed last, the flow of the grant that follows
+        the flow that got the partition; after an eager revocation, which computes this flow last, the flow of the grant that follows
     outcome
-        ``released``: its owner had acknowledged everything. ``forced``: the time ran out. ``restarted``: the owner was started again,
-        so nobody worked on it any more. ``owner gone``, ``cancelled``, ``queue gone``; ``open`` while it lasts
+        ``released``: the owner had acknowledged everything. ``forced``: the time ran out. ``restarted``: the owner was started again,
+        so no process worked on the partition any more. ``owner gone``, ``cancelled``, ``queue gone``; ``open`` while the handoff lasts
     redelivered
-        messages that may have been delivered again because of it, at most
+        how many messages may have been delivered again because of the handoff, at most
     """
     rows: list[dict[str, Any]] = []
     now: dict[PartitionId, dict[str, Any]] = {}
-    unknown: dict[PartitionId, dict[str, Any]] = {}  # ended, and who gets it is not known yet
+    unknown: dict[PartitionId, dict[str, Any]] = {}  # ended handoffs whose receiver is not known yet
     joined: dict[str, int] = {}
 
     def end(partition_id: PartitionId, fact: SimpleNamespace, outcome: str) -> None:
-        twice = 0  # who releases has acknowledged all it was given
+        twice = 0  # an owner that releases has acknowledged all that it was given
         if fact.kind in (Kind.GRANTED, Kind.UNASSIGNED):
             twice = fact.delivered - fact.offset
         ended = now.pop(partition_id)

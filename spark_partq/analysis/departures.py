@@ -1,4 +1,4 @@
-"""What each process that went has cost."""
+"""What each departure of a process has cost."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ COSTS = (
 
 
 def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame:
-    """What each process that went has cost: how long its partitions had no owner, and what may have been delivered twice.
+    """What each departure of a process has cost: how long its partitions had no owner, and what may have been delivered twice.
 
     Parameters
     ----------
     acks : DataFrame, optional
-        From `acknowledgements`: with it, `last_seen` is the last heartbeat, as far as that is still known.
+        From `acknowledgements`: with these, `last_seen` is the process's last heartbeat, as far as it is still known.
 
     Columns
     -------
-    how : ``left`` politely, ``expired``: it was not heard of for its session timeout, ``restarted``: a new process took its name
-    last_seen : its last sign of life
-    gone, reowned : when the group knew, and when the last of its partitions had an owner again
-    unnoticed_ms : from `last_seen` to `gone`: so long, at most, nobody read its partitions, and the group did not know it
+    how : ``left``: the process told the group; ``expired``: it was silent for its session timeout; ``restarted``: a new process took its name
+    last_seen : the last sign of life of the process
+    gone, reowned : when the group knew that the process was gone, and when the last of its partitions had an owner again
+    unnoticed_ms : from `last_seen` to `gone`: the longest time for which nobody read its partitions and the group did not know it
     unowned_ms : from `gone` to `reowned`
-    partitions : how many it had
+    partitions : how many partitions the process owned
     """
     rows: list[dict[str, Any]] = []
     members: dict[str, dict[str, Any]] = {}

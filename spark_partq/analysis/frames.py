@@ -15,7 +15,7 @@ _TIMES = ("at", "began", "ended", "last_seen", "gone", "reowned")
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[SimpleNamespace]:
-    """Rows with None for null and whole numbers, whatever made the frame (pandas, Arrow, Spark)."""
+    """Rows with None for null and with whole numbers, whichever library made the frame (pandas, Arrow, Spark)."""
     columns = []
     for name in frame.columns:
         values = frame[name].astype(object).where(frame[name].notna(), None).tolist()
@@ -25,7 +25,7 @@ def rows_of(frame: pd.DataFrame) -> Iterator[SimpleNamespace]:
 
 
 def commits_of(facts: pd.DataFrame) -> Iterator[list[SimpleNamespace]]:
-    """Facts that were decided at once: those of one commit have one time."""
+    """Facts that were decided together: the facts of one commit have the same time."""
     for _, commit in groupby(rows_of(facts), key=lambda fact: fact.at):
         yield list(commit)
 
@@ -35,7 +35,7 @@ def milliseconds(began: Any, ended: Any) -> float | None:
 
 
 def nullable_frame(rows: pa.Table) -> pd.DataFrame:
-    """The rows of a group's table; whole numbers and truth values stay what they are beside nulls."""
+    """The rows of a group's table; whole numbers and booleans keep their types in a column that has nulls."""
     found: pd.DataFrame = rows.to_pandas(types_mapper=_NULLABLE.get)
     return found
 

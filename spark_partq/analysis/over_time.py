@@ -17,8 +17,8 @@ _OFFSETS = (Kind.PARTITION_ADDED, Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, 
 def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame:
     """The group's position in each partition, at each time at which it is known.
 
-    Facts tell it when an ownership begins or ends and when maintenance fixes it; `acks` (of `acknowledgements`) add what was
-    acknowledged lately.
+    Facts tell the position when an ownership begins or ends and when maintenance fixes the position; `acks` (from `acknowledgements`) add
+    what was acknowledged lately.
     """
     names: dict[str, str] = {}
     valid: set[tuple[Any, ...]] = set()
@@ -43,10 +43,10 @@ def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataF
 
 
 def lag(positions: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
-    """Messages that were there and not acknowledged, per partition, at each time at which that changed.
+    """The lag (messages that were stored and not acknowledged) of each partition, at each time at which it changed.
 
-    Between two known positions it is the most that it can have been. Where messages have been removed, it begins with the
-    first that is still there.
+    Between two known positions this is the highest lag that is possible. If messages have been removed, the lag begins with the first
+    message that is still stored.
     """
     frames = [frame_of([], ("at", "queue", "partition", "end", "position", "lag"))]
     for (queue, partition), mine in positions.groupby(["queue", "partition"]):

@@ -1,4 +1,4 @@
-"""Reads what the tables of a group and of its queues say, as DataFrames."""
+"""Reads the tables of a group and of its queues as DataFrames."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def history(
 def acknowledgements(
     store: str | os.PathLike[str], group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """The acknowledgements and heartbeats that are left: of what is long ago, only the last of each partition."""
+    """The acknowledgements and heartbeats that are still stored: of old ones, only the last of each partition."""
     return nullable_frame(group_history.acknowledgements(Store.at(store, storage_options), group))
 
 
 def enqueued(
     store: str | os.PathLike[str], group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """When the messages came that are still in the group's queues: a row per file, with its offsets ``[first, end)``."""
+    """When the messages came that are still stored in the group's queues: a row per file, with its offsets ``[first, end)``."""
     opened = Store.at(store, storage_options)
     rows = []
     for queue_id, known in open_group(opened, group).state.queues.items():

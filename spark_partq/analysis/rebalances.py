@@ -1,4 +1,4 @@
-"""Each change of who owns what, as a whole: how long it took, and how much it moved."""
+"""Each change of the partitions' owners, as a whole: how long it took, and how many partitions it moved."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ MOVES = (
 
 
 def moves(facts: pd.DataFrame) -> pd.DataFrame:
-    """Each change of who owns what, from its trigger until the group is Ready again: a rebalance, or a standby that takes over.
+    """Each change of the partitions' owners, from its trigger until the group is Ready again: a rebalance, or a standby that takes over.
 
     Columns
     -------
-    holddown_ms : how much of its length was holddown
-    joined, left : members that came and went meanwhile
-    flows : how many there are after it
-    moved : partitions that had an owner before it, and another one (or none) after it
-    granted : partitions that had none before it, and have one after it
-    handoffs, forced : how many were begun, and how often a partition was taken away that was not acknowledged
-    redelivered : messages that may have been delivered again because of it, at most
+    holddown_ms : how much of the change's length was holddown
+    joined, left : how many members joined and left during the change
+    flows : how many flows the group has after the change
+    moved : partitions that had an owner before the change, and another owner (or none) after it
+    granted : partitions that had no owner before the change, and have an owner after it
+    handoffs, forced : how many handoffs began, and how often a partition was taken away that was not acknowledged
+    redelivered : how many messages may have been delivered again because of the change, at most
     """
     rows: list[dict[str, Any]] = []
     status, owners, flows = str(Status.READY), dict[PartitionId, Flow](), dict[str, int]()
     change: dict[str, Any] | None = None
     before: dict[PartitionId, Flow] = {}
     status_since: Any = None
-    released: set[PartitionId] = set()  # by an owner that had acknowledged all, and granted to nobody since
+    released: set[PartitionId] = set()  # released by an owner that had acknowledged all, and not granted since then
     for commit in commits_of(facts):
         matters = [f for f in commit if f.kind in (Kind.STATUS_CHANGED, Kind.GRANTED, Kind.UNASSIGNED)]
         if change is None and matters:

@@ -1,4 +1,4 @@
-"""Messages that cannot be processed: put aside, looked at, and put back."""
+"""Messages that cannot be processed: put them aside, look at them, and put them back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reject(
         Why the messages are rejected, for people to read. A text of 1 to 10,000 characters that is the same for the same kind of fault; or a
         column, for at most one call in a micro-batch.
     store : path or Store, optional
-        The store of the queue. None is the store that the query reads; this process knows it only if it may open a local socket.
+        The store of the queue. None is the store that the query reads; this process knows that store only if it may open a local socket.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def dead_letters(
 def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> dict[str, int]:
     """Put the messages of a dead-message queue back into the queues from which they came: each once, also if the call is interrupted.
 
-    There they are new messages, behind the messages that the queue has by now, and messages of one key keep their order. If a queue has
+    In these queues they are new messages, behind the messages that a queue has by now, and messages of one key keep their order. If a queue has
     ``dead_letter_order='hold'``, disable its ingress first and let its groups read all of its messages. Then no other message comes between.
 
     Parameters

@@ -95,7 +95,7 @@ def reset_offsets(
     report: Callable[[SessionWait], None] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[OffsetReset]:
-    """Set the positions of a consumer group in which no query consumes: it reads on from there, whatever its queries' checkpoints say (H4).
+    """Set the positions of a consumer group in which no query consumes: it reads on from these positions, whatever the checkpoints of its queries say (H4).
 
     If a member has died, the call waits until the member's session is over. Messages that were delivered before and are delivered again are
     marked (``_redelivered``). A table that `delta_sink` writes keeps its rows: they are not written twice.
@@ -104,11 +104,11 @@ def reset_offsets(
     ----------
     to : str or dict
         ``"earliest"`` or ``"latest"``. ``"time:2026-11-01T00:00:00Z"``: the first message that was enqueued then or later (in UTC if the
-        text names no zone). ``"by:P1D"``: the same for a day ago. ``{"orders": {3: 120, 4: -2}}``, also as JSON: the next offset wanted of
-        these partitions; -2 is the first message and -1 the end. A partition without a message of the given time or later is set to its
+        text names no zone). ``"by:P1D"``: the same for a day ago. ``{"orders": {3: 120, 4: -2}}``, also as JSON: the next offset that is
+        wanted of each of these partitions; -2 is the first message and -1 the end. A partition without a message of the given time or later is set to its
         end.
     queues : list of str, optional
-        Only these of the queues that the group reads.
+        Set positions only in these queues, of those that the group reads.
     dry_run : bool
         Return what would be set, and change nothing.
     report : function, optional
@@ -144,7 +144,7 @@ def acknowledge(
     Parameters
     ----------
     offsets : dict
-        ``{("orders", 3): 120}``: the next offset wanted, per queue and partition. An offset below the group's position changes nothing.
+        ``{("orders", 3): 120}``: the next offset that is wanted, per queue and partition. An offset below the group's position changes nothing.
     epochs : dict, optional
         For each partition, the newest value of the column ``_epoch`` among the messages that are acknowledged. Needed if no query of the
         group runs in this driver.
@@ -167,7 +167,7 @@ def acknowledge(
 def history(
     spark: SparkSession, store: StorePath, group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Every fact of a consumer group in order, as a DataFrame: which flow owned which partition, from when, and why (U3). Also of a deleted group.
+    """Every fact of a consumer group in order, as a DataFrame: which flow owned which partition, from when, and why (U3). It also works for a deleted group.
 
     The columns are those of the group's control table; `spark_partq.analysis` computes ownerships, handoffs and lag from them.
 

@@ -18,8 +18,8 @@ def add_listener(spark: SparkSession, group: str, listener: Any, *, store: Store
     Parameters
     ----------
     listener : RebalanceListener
-        A `RebalanceListener`, or any object that has some of its methods. It is called at once for the partitions that the
-        queries own already.
+        A `RebalanceListener`, or any object that has some of its methods. Its methods are called at once for the partitions
+        that the queries own already.
     store : str, Path or Store, optional
         The store of the group. None if the driver's queries have one store, or for the groups of that name in all stores.
     """
@@ -29,7 +29,7 @@ def add_listener(spark: SparkSession, group: str, listener: Any, *, store: Store
 
 
 def flow_changes(spark: SparkSession, group: str, *, store: StorePath | None = None) -> dict[str, FlowChange]:
-    """Per flow, the partitions that it owns in the running micro-batch, and those gained and lost since the last one (H6).
+    """Per flow, the partitions that it owns in the running micro-batch, and those that it gained and lost since the last micro-batch (H6).
 
     For use in a ``foreachBatch`` function; its tasks get the result with their closure. `spark` may be any session of this
     driver.

@@ -52,7 +52,7 @@ def create_queue(
     Parameters
     ----------
     store : path or Store
-        A folder or an object-store URI; made if it is new.
+        A folder or an object-store URI; the call makes the store if it does not exist.
     schema : str or StructType
         The payload's columns. Every column is nullable.
     key : str or list of str, optional
@@ -75,7 +75,7 @@ def create_queue(
     InvalidArgumentError, NotAStoreError, ReplicaError
         Before anything is written.
     QueueAlreadyExistsError
-        If a queue of that name exists; with `exist_ok`, only if it differs from what is asked for. The error names each difference.
+        If a queue of that name exists; with `exist_ok`, only if that queue differs from what is asked for. The error names each difference.
     """
     opened = Store.at(store, storage_options)
     columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
@@ -86,7 +86,7 @@ def create_queue(
 def describe_queue(
     store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None
 ) -> QueueDescription:
-    """What the queue is and how many messages each partition holds (Q8).
+    """Settings, status and partitions of a queue, and how many messages each partition holds (Q8).
 
     Raises
     ------
@@ -126,7 +126,7 @@ def maintain(
     Parameters
     ----------
     queue : str, optional
-        One queue. None means every queue that is in use: it leaves out replicas, and queues that are just being made or deleted.
+        The name of one queue. None means every queue that is in use: replicas, and queues that are just being made or deleted, are left out.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def maintain(
     NewerStoreError
         If only a newer release may use a queue, or a group that reads it.
     PartqError
-        The error of the first queue that cannot be maintained. All queues that can be maintained were.
+        The error of the first queue that cannot be maintained. All queues that can be maintained have been maintained.
     """
     opened = Store.at(store, storage_options)
     if queue is not None:
@@ -212,19 +212,19 @@ def scale(
 def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> int:
     """Move the messages that are stuck in the parent of a queue that became partitioned into its partitions, in order (S6).
 
-    It begins at the position in the parent of the group that is furthest behind. The copies come behind the messages that the partitions hold
-    already. The call may be interrupted at any moment: calling it again goes on, and each message is copied once.
+    The copy begins at the parent's first message that the group furthest behind has not acknowledged. The copies come behind the messages that
+    the partitions hold already. The call may be interrupted at any moment: calling it again goes on, and each message is copied once.
 
     Returns
     -------
     int
-        How many messages this call has copied; 0 if none is stuck. If several calls run at once and one ends a file that another began, it may
-        be that neither counts that file.
+        How many messages this call has copied; 0 if none is stuck. If several calls run at once and one call ends a file that another call began,
+        it may be that neither of them counts that file.
 
     Raises
     ------
     InvalidArgumentError
-        If the queue is exclusive, as its consumers read the parent. If it is a dead-message queue, as `redrive` reads the parent, too.
+        If the queue is exclusive, as its consumers read the parent; or if it is a dead-message queue, as `redrive` reads the parent, too.
     ScalingInProgressError
         If the queue is about to become exclusive.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
@@ -240,10 +240,10 @@ def alter_queue(
     storage_options: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> QueueDescription:
-    """Change settings of a queue while it is in use; producers, consumers and maintenance heed them once they have read them.
+    """Change settings of a queue while it is in use; producers, consumers and maintenance follow the new values once they have read them.
 
-    A setting that has the wanted value already stays as it is. A call that was interrupted may have changed all or nothing; calling it again
-    finishes it.
+    A setting that has the wanted value already stays as it is. A call that was interrupted may have changed all settings or none; calling it
+    again finishes the change.
 
     Parameters
     ----------
@@ -275,8 +275,8 @@ def add_column(
     Parameters
     ----------
     column : str or dict
-        Its name and type as Spark's DDL, for example ``"note string"``, or as ``StructType.jsonValue()``. Either may name several columns, which
-        are all added.
+        Its name and type as Spark's DDL, for example ``"note string"``, or as ``StructType.jsonValue()``. Either form may name several columns,
+        which are all added.
 
     Raises
     ------
@@ -298,7 +298,7 @@ def delete_messages(
     """Delete all messages of one key, also from the queue's dead-message queue, and return how many were deleted.
 
     The other messages keep their offsets, so a consumer meets a gap. Messages that producers write during the call are not deleted, and
-    consumers read to its end what they have begun. `maintain` deletes the former files once `vacuum_grace_ms` has passed. From then on programs
+    consumers that have begun to read a former file read it to its end. `maintain` deletes the former files once `vacuum_grace_ms` has passed. From then on programs
     of an earlier release may not use the queue.
 
     Parameters

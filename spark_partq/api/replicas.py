@@ -76,12 +76,12 @@ def remove_replica(
     location : path or Store
         The other store.
     force : bool
-        Remove the replica also if its store cannot be reached; then it may have been promoted.
+        Remove the replica also if its store cannot be reached; in this case the replica may have been promoted.
 
     Raises
     ------
     ReplicaError
-        If the queue has no such replica, or the replica was promoted, or may have been.
+        If the queue has no such replica, or the replica was promoted or may have been promoted.
     """
     there, options = _place(location, replica_options)
     _removal.remove_replica(Store.at(store, storage_options), queue, there, force=force, options=options)
@@ -99,12 +99,12 @@ def promote(
 
     Groups go on from their acknowledged positions. If the primary can be reached, it is fenced first, and the messages that the
     replica still lacks are copied. Start queries with new checkpoints and the same groups. Former checkpoints are refused, as their
-    offsets may name other messages.
+    offsets may name other messages now.
 
     Parameters
     ----------
     force : bool
-        Go on although the primary exists but cannot be fenced or copied, or although the replica was removed and its primary is
+        Promote although the primary exists but cannot be fenced or copied, or although the replica was removed and its primary is
         lost. Also cancel a promotion of another replica that has not ended.
     primary_options : dict, optional
         Storage options of the primary's store. Without them, the options of `store` are used if both are object stores.
@@ -119,6 +119,6 @@ def promote(
 
 
 def _place(location: StorePath, options: Mapping[str, str] | None) -> tuple[str, Mapping[str, str] | None]:
-    """The path of the other store and its options; a `Store` has its own."""
+    """The path of the other store and its options; a `Store` has its own options."""
     other = Store.at(location, options)
     return other.uri, other.storage_options if isinstance(location, Store) else options

@@ -31,10 +31,10 @@ def queue_sink(
     as for `delta_sink`. Then the results of each message are in the queue once, whichever consumer delivers the message, and in the order of
     the messages. Without it, a micro-batch that another consumer delivers again counts as another micro-batch.
 
-    The driver itself writes a micro-batch of up to 20,000 rows and 16 MiB if the micro-batch before was as small; executors write all others.
+    The driver itself writes a micro-batch of up to 20,000 rows and 16 MiB if the previous micro-batch was as small; executors write all others.
 
     Several queries of a program may use the same function: their micro-batches take turns. With a `sink_id` and without `exactly_once` this
-    is refused, as it is for any two queries with one `sink_id`.
+    is refused, as any two queries with the same `sink_id` are refused.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def queue_sink(
     SchemaMismatchError, SinkAheadError
         From a micro-batch, before anything of it is written.
     InvalidArgumentError
-        From a second call in a micro-batch with other rows. Give all rows to one call, as the queue would take the second rows for those that
-        it has. Such a call is not noticed in a thread that a function starts itself and that is no ``pyspark.InheritableThread``.
+        From a second call in a micro-batch with other rows. Give all rows to one call: the queue would take the second rows for the rows that it
+        has already. Such a call is not noticed in a thread that a function starts itself and that is no ``pyspark.InheritableThread``.
     """
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     return QueueSink(Store.at(store, storage_options), queue, columns, sink_id, exactly_once)
@@ -130,8 +130,8 @@ def delta_sink(
 def positions(batch: DataFrame) -> dict[QueuePartition, Position]:
     """Where the messages of each partition begin and end in a micro-batch, as a value for a transaction of your own.
 
-    For use in a ``foreachBatch`` function, with its DataFrame; it runs a Spark job. Keep ``end``, by group, incarnation and partition, where
-    the results are, and write it in the same transaction. Leave out messages below the offset that is kept there: see
+    For use in a ``foreachBatch`` function, with its DataFrame; it runs a Spark job. Keep ``end``, by group, incarnation and partition, in the
+    place of the results, and write it in the same transaction. Leave out messages below the offset that is kept there: see
     `Position.first_missing` and `Position.moved`.
 
     Raises

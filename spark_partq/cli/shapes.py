@@ -1,4 +1,4 @@
-"""What commands print with ``--json`` where it is no dataclass of the library. `tools.json_fields` makes docs/json.md from these and from those."""
+"""What commands print with ``--json`` if it is no dataclass of the library. `tools.json_fields` makes docs/json.md from these classes and those dataclasses."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ class ListedQueue(TypedDict):
     Attributes
     ----------
     name : str
-        Its name.
+        The name of the queue.
     status : str
-        ``Ready``, ``ScalingUp``…; ``Creating`` or ``Deleting`` while that is under way or after it was interrupted; or the class of the error, if
-        the queue cannot be read.
+        The status of the queue: ``Ready``, ``ScalingUp``…; ``Creating`` or ``Deleting`` while the queue is created or deleted, or after that was
+        interrupted; or the class of the error, if the queue cannot be read.
     role : str
-        ``primary``, ``replica of URI``, or ``taken over by URI``.
-    partitions, configured_partitions : int
-        How many partitions consumers share, and the count that is wanted; 0 is an exclusive queue.
+        The role of the queue: ``primary``, ``replica of URI``, or ``taken over by URI``.
+    partitions : int
+        How many partitions of the queue consumers share; 0 is an exclusive queue.
+    configured_partitions : int
+        The partition count that is wanted for the queue; 0 is an exclusive queue.
     ingress : bool
         Whether the queue takes messages.
     depth : int
-        Messages that not every group has acknowledged.
+        Stored messages of the queue that not every group has acknowledged.
     groups : list
-        The groups that read the queue.
+        The names of the groups that read the queue.
     waiting : dict
-        By group, how many partitions wait at the barrier of a resize; groups without such a partition are left out.
+        By group, how many partitions of the queue wait at the barrier of a resize; groups without such a partition are left out.
     """
 
     name: str
@@ -49,11 +51,11 @@ class Listing(TypedDict):
     Attributes
     ----------
     queues : list
-        In the order of their names.
+        The queues of the store, in the order of their names.
     groups : list
-        Names of the consumer groups that are not deleted.
+        The names of the store's consumer groups that are not deleted.
     group_states : dict
-        The state of each group, as in `GroupDescription`; or the class of the error, if the group cannot be read.
+        By group, its state as in `GroupDescription`; or the class of the error, if the group cannot be read.
     """
 
     queues: list[ListedQueue]
@@ -66,12 +68,14 @@ class TailedMessage(TypedDict):
 
     Attributes
     ----------
-    partition, offset : int
-        Where the message is; partition -1 is the parent of a queue that became partitioned.
+    partition : int
+        The number of the partition that holds the message; -1 is the parent of a queue that became partitioned.
+    offset : int
+        The offset of the message in its partition.
     enqueued_at : str
         When the message was enqueued, in UTC (ISO 8601).
     message : dict
-        Column to value. Timestamps and dates are texts in ISO 8601, bytes are hexadecimal digits, decimals are texts, and so are ``NaN``,
+        The message: the value of each column, by name. Timestamps and dates are texts in ISO 8601, bytes are hexadecimal digits, decimals are texts, and so are ``NaN``,
         ``Infinity`` and ``-Infinity``. Before the year 1 or after 9999, a date is the number of days since 1970, a timestamp the number of microseconds.
     """
 
@@ -87,7 +91,7 @@ class CreatedQueue(TypedDict):
     Attributes
     ----------
     created : bool
-        False if the queue already existed (``--exist-ok``).
+        True if the command created the queue, false if the queue already existed (``--exist-ok``).
     queue : QueueDescription
         The queue as it is now.
     """
@@ -102,9 +106,9 @@ class DeletedQueue(TypedDict):
     Attributes
     ----------
     queue : str
-        Its name.
+        The name of the deleted queue.
     deleted : bool
-        True.
+        Always true: the queue is deleted.
     """
 
     queue: str
@@ -117,9 +121,9 @@ class DeletedGroup(TypedDict):
     Attributes
     ----------
     group : str
-        Its name.
+        The name of the deleted group.
     deleted : bool
-        True.
+        Always true: the group is deleted.
     """
 
     group: str
@@ -132,9 +136,9 @@ class DeletedMessages(TypedDict):
     Attributes
     ----------
     queue : str
-        Its name.
+        The name of the queue.
     deleted : int
-        How many messages were deleted, with those of its dead-message queue.
+        How many messages were deleted, including messages of the queue's dead-message queue.
     """
 
     queue: str
@@ -147,9 +151,9 @@ class CopiedMessages(TypedDict):
     Attributes
     ----------
     queue : str
-        Its name.
+        The name of the queue.
     copied : int
-        How many messages were moved out of the parent.
+        How many messages the command moved out of the queue's parent into its partitions.
     """
 
     queue: str
@@ -162,13 +166,13 @@ class Rebalanced(TypedDict):
     Attributes
     ----------
     group : str
-        Its name.
+        The name of the group.
     decisions : list
-        The decisions, in their order.
+        The facts that the command decided for the group, in their order.
     status : str
-        The group's status after them: ``Ready``, ``Holddown`` or ``Rebalancing``. Absent with ``--watch``.
+        The group's status after these decisions: ``Ready``, ``Holddown`` or ``Rebalancing``. Absent with ``--watch``.
     members : int
-        How many queries are in the group after them. Absent with ``--watch``.
+        How many queries are in the group after these decisions. Absent with ``--watch``.
     """
 
     group: str

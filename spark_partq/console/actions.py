@@ -1,4 +1,4 @@
-"""The few things that the page may do, if the console was started for that: each is what a command does, too."""
+"""The few actions that the page may do, if the console was started with actions: for each there is a command, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
 _EVERY_S = 1.0
-# A rebalancer that the page starts gives up after so long: some session does not end.
+# A rebalancer that the page starts gives up after this time: some session does not end.
 _MOST_S = 600.0
 
 
@@ -47,7 +47,7 @@ _ACTION: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator
 
 
 class Actions:
-    """Does what the page asks for. May be used by several threads at once."""
+    """Does the actions that the page asks for. May be used by several threads at once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -56,12 +56,12 @@ class Actions:
 
     @property
     def rebalancing(self) -> list[str]:
-        """The groups for which a rebalancer decides now."""
+        """The groups for which a rebalancer of the console is running."""
         with self._lock:
             return sorted(self._rebalancing)
 
     def do(self, body: bytes) -> dict[str, Any]:
-        """Do what the JSON asks for, and say what was done.
+        """Do the action that the JSON asks for, and say what was done.
 
         Raises
         ------
@@ -87,8 +87,8 @@ class Actions:
         return {"done": f"{'would set' if action.dry_run else 'set'} {what}"}
 
     def _rebalance(self, action: Rebalance) -> dict[str, Any]:
-        """Decide what is due, in a thread: that takes a session timeout where a member has died."""
-        watcher = Rebalancer(self._store, action.group)  # refuses at once what is not there
+        """Decide what is due, in a thread: if a member has died, this takes a session timeout."""
+        watcher = Rebalancer(self._store, action.group)  # refuses at once a group that does not exist
         with self._lock:
             running = action.group in self._rebalancing
             self._rebalancing.add(action.group)

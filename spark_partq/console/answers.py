@@ -1,4 +1,4 @@
-"""What the page is told of a look: the store in short, a queue, a group. Descriptions are those of the commands, as they are."""
+"""What the page gets from a look: the store in short, a queue, a group. The descriptions are the same as those of the commands."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 
 def told(error: PartqError) -> Json:
-    """An error as programs read it."""
+    """An error in the form that programs read."""
     return {"class": error.error_class, "message": error.message, "next_step": error.next_step}
 
 
 def store_answer(looks: Looks) -> Json:
-    """The store in short, as of the last look that saw it, and what could not be read."""
+    """The store in short, as of the last look that saw it, and the queues and groups that could not be read."""
     found = looks.last
     about = {
         "store": looks.store.uri,
@@ -91,7 +91,7 @@ def _group_in_short(looks: Looks, sample: GroupSample) -> Json:
 
 
 def queue_answer(looks: Looks, name: str) -> Json:
-    """A queue as `describe_queue` shows it; beside it, in the order of its partitions, ages in seconds and messages per second.
+    """A queue as `describe_queue` shows it; and ages in seconds and messages per second, in the order of its partitions.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def queue_answer(looks: Looks, name: str) -> Json:
 
 
 def group_answer(looks: Looks, name: str) -> Json:
-    """A group as `describe_group` shows it, also one that was deleted; beside it the same as of a queue.
+    """A group as `describe_group` shows it, also a deleted group; and the same figures as for a queue.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _description(looks: Looks, look: Look, name: str) -> GroupDescription:
 
 
 def _checked(looks: Looks, kind: str, name: str) -> Look:
-    """The last look, if it could read that."""
+    """The last look, if it could read this queue or group."""
     looks.refresh()
     if looks.error is not None or looks.last is None:
         raise looks.error or RuntimeError("a look leaves a picture or an error")

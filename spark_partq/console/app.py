@@ -1,7 +1,7 @@
-"""The console over HTTP: the page, what it asks for, and what it may do.
+"""The console over HTTP: the page, the answers to its requests, and its actions.
 
-The first picture waits for all that is imported here. So what only a history or a timeline needs is imported when one is asked for: pandas
-and PyArrow's functions take as long to load as the first look at a thousand partitions.
+The first picture waits for all imports of this module. So modules that only a history or a timeline needs are imported when the page asks for one:
+pandas and PyArrow's functions take as long to load as the first look at a thousand partitions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_FACTS_A_PAGE = 200
 _MOST_TEXT = 200
 _MOST_BODY = 64 << 10
 _MOST_SECONDS = 366 * 86_400
-# A store that answers later than that is told of by an older look.
+# If the store answers later than this, the page gets an older look.
 _PATIENCE_S = 5.0
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -50,7 +50,7 @@ _log = logging.getLogger("spark_partq")
 
 @functools.cache
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """What the browser loads, by name, with its type."""
+    """The files that the browser loads, by name, with their types."""
     folder = resources.files("spark_partq.console") / "page"
     found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     return {name: (data, _TYPES[name.rpartition(".")[2]]) for name, data in found.items()}
@@ -63,9 +63,7 @@ class Console:
         self._store, self._token = store, token
         self._looks, self._reader = Looks(store, every_s), Reader(store.runtime)
         self._actions = Actions(store)
-        self._told = store_answer(
-            self._looks
-        )  # of the last look; made by the reader alone, as it changes what it is made of
+        self._told = store_answer(self._looks)  # of the last look; only the reader makes it, as this changes `Looks`
 
     def app(self, host: str) -> Starlette:
         gets = {
@@ -97,7 +95,7 @@ class Console:
 
     # ---- what it asks for
     async def store(self, request: Request) -> Response:
-        """The store in short. While a look takes long, what the last one saw."""
+        """The store in short. While a look takes long, the answer is from the last look."""
         late = False
         try:
             await asyncio.wait_for(self._reader.do(self._look), _PATIENCE_S)
@@ -204,7 +202,7 @@ def _json(request: Request, answer: Json) -> Response:
 
 
 def _tagged(request: Request, body: bytes, type_: str) -> Response:
-    """The body, or that the browser has it: what did not change is not sent again."""
+    """The body; or status 304, if the browser has it already: a body that did not change is not sent again."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"etag": tag, "cache-control": "no-cache"}
     if tag in request.headers.get("if-none-match", ""):
@@ -226,6 +224,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """A fault of this program: the traceback is in its log, which uvicorn writes."""
+    """A fault of this program: its log, which uvicorn writes, has the traceback."""
     text = f"the console failed: {type(error).__name__}. Its log says more"
     return JSONResponse({"error": {"class": "INTERNAL", "message": text, "next_step": "Report it."}}, 500)

@@ -1,4 +1,4 @@
-"""What stands before every answer: the name by which the page was asked for, headers for the browser, and the token of the actions."""
+"""Checks before every answer: the name by which the browser asked for the page, headers for the browser, and the token of the actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_SENT_AS = "x-partq-token"  # what the page names the header
+_SENT_AS = "x-partq-token"  # the name of the header in the page's requests
 
 # Everything that the page loads comes from here, and no text of the store can become markup or a script in it.
 _POLICY = (
@@ -30,9 +30,9 @@ _HEADERS = {
 
 
 class Guard:
-    """Answers only those who ask for this machine by a name of its own.
+    """Answers only requests that name this machine by one of its own names.
 
-    A page of somebody else, whose name leads to this machine for a moment (DNS rebinding), is refused: its browser still asks for that name.
+    A request from a foreign page, whose name leads to this machine for a moment (DNS rebinding), is refused: the browser still asks for that name.
     """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
@@ -56,13 +56,13 @@ class Guard:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach a server that listens on `host`."""
     address = _address(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
 def is_own_name(asked: str, host: str) -> bool:
-    """Whether a Host header names what listens on `host`; its port may be that of a tunnel.
+    """Whether a Host header names the server that listens on `host`; the header's port may be that of a tunnel.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def new_token() -> str:
 
 
 def may_act(headers: Headers, token: str | None) -> bool:
-    """Whether a request may change something: it is from the page itself, and has the token."""
+    """Whether a request may change something: it comes from the page itself, and has the token."""
     origin, host = urlsplit(headers.get("origin", "")), headers.get("host", "")
     from_here = origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
     given = headers.get(_SENT_AS, "")

@@ -11,27 +11,27 @@ from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.explain import explain, explain_open, find_partition
 from spark_partq.storage.inspect.fact_reader import FactFilter
 
-# Of the facts that led to a partition's owner.
+# The number of facts shown that led to a partition's owner.
 MOST_STEPS = 50
 
 
 def history_answer(looks: Looks, group: str, wanted: FactFilter, before: int | None, most: int) -> dict[str, Any]:
     """A page of the history, the newest fact first; rows are those of ``spark-partq history --json``.
 
-    `older` is the `before` of the next page, or None behind the last. `end` is the number that the group's next fact will get.
+    `older` is the parameter `before` of the next page; None if this is the last page. `end` is the number that the group's next fact will get.
 
     Raises
     ------
     PartqError
     """
-    open_group(looks.store, group, deleted=True)  # refuses what is not there, or newer
+    open_group(looks.store, group, deleted=True)  # refuses an unknown or newer group
     page = looks.facts(group).page(wanted, before, most)
     facts = [{**row, "at": row["at"].isoformat()} for row in page.facts]
     return {"facts": facts, "older": page.older, "end": page.end}
 
 
 def explain_answer(looks: Looks, group: str, queue: str, partition: int) -> dict[str, Any]:
-    """What ``spark-partq explain --json`` says, of the steps the last ones; `steps_before` is how many came before these.
+    """What ``spark-partq explain --json`` says, with only the last steps; `steps_before` is how many steps came before these.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def explain_answer(looks: Looks, group: str, queue: str, partition: int) -> dict
 
 
 def parsed_partition(text: str) -> tuple[str | None, int | None]:
-    """``orders/3``, ``3`` or nothing, as a queue and a number.
+    """``orders/3``, ``3`` or an empty text, as a queue and a partition number.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The newest look at the store, which all browsers share: one in an interval, and none while nobody asks."""
+"""The newest look at the store, which all browsers share: one look in an interval, and no look while no browser asks."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from spark_partq.storage.store import Store
 if TYPE_CHECKING:
     from spark_partq.storage.inspect.fact_reader import FactReader
 
-# Of so many groups at once the history is open, and of so many looks the sums are kept.
+# The history of at most this number of groups is open at once.
 _MOST_READERS = 2
-# A look that takes longer is followed by a pause as long.
+# A look that takes longer than this is followed by a pause of the same length.
 _LONG_S = 1.0
-TREND = 60
+TREND = 60  # the sums of this number of looks are kept
 
 _log = logging.getLogger("spark_partq")
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen, and when by this machine's clock; `took_s` is how long that took."""
+    """What the look saw, and when by this machine's clock; `took_s` is how long the look took."""
 
     number: int
     at: dt.datetime
@@ -47,7 +47,7 @@ class Looks:
     last : Look or None
         The newest look that saw the store.
     error : PartqError or None
-        Why the one after it did not.
+        Why the look after `last` did not see the store.
     """
 
     def __init__(self, store: Store, every_s: float) -> None:
@@ -63,7 +63,7 @@ class Looks:
         self._recent: OrderedDict[str, tuple[int, Sequence[Row]]] = OrderedDict()
 
     def refresh(self) -> None:
-        """Look, if it is time to."""
+        """Look at the store, if the interval is over."""
         began_s = self.store.runtime.monotonic_s()
         if self._number and began_s < self._due_s:
             return
@@ -83,7 +83,7 @@ class Looks:
         self._due_s = began_s + max(self.every_s, 2 * took_s if took_s > _LONG_S else 0.0)
 
     def trend(self, kind: str, name: str) -> list[int]:
-        """What a queue held at each of the last looks, or how far behind a group was; the newest last."""
+        """The depth of a queue, or the lag of a group, at each of the last looks; the newest last."""
         return list(self._sums.get((kind, name), ()))
 
     def facts(self, group: str) -> FactReader:
@@ -96,7 +96,7 @@ class Looks:
         from spark_partq.storage.inspect.fact_reader import FactReader  # it loads PyArrow's functions: see `app`
 
         reader = self._readers.pop(group, None) or FactReader(self.store, group)
-        reader.refresh()  # one that fails is not kept: the store may be another by now
+        reader.refresh()  # a reader that fails is not kept: the store may be another one by now
         self._readers[group] = reader
         while len(self._readers) > _MOST_READERS:
             self._readers.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Messages per second, from what the metrics say at one look and at another."""
+"""Messages per second, from the metrics at two looks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_partq.metrics import names
 from spark_partq.metrics.values import values
 from spark_partq.storage.inspect.watch import Sample
 
-# Over so many seconds: an acknowledgement comes at the end of a micro-batch, and a rate shall not jump with each of them.
+# A rate is taken over this time: acknowledgements come at the ends of micro-batches, and the rate shall not jump with each of them.
 WINDOW_S = 20.0
 
 In = tuple[str, int]  # queue, partition
@@ -17,13 +17,13 @@ Out = tuple[str, str, int]  # group, queue, partition
 
 
 class Rates:
-    """What was appended and what was acknowledged over the last seconds, by partition."""
+    """How many messages were appended and acknowledged in the last seconds, by partition."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, dict[In | Out, float]]] = deque()
 
     def add(self, at_s: float, sample: Sample) -> None:
-        """Take a look into account, made at a moment of a clock that does not go back."""
+        """Add a look. `at_s` is from a clock that does not go back."""
         counters: dict[In | Out, float] = {}
         for metric, labels, value in values(sample):
             if metric in (names.APPENDED, names.POSITION):
@@ -34,9 +34,9 @@ class Rates:
             self._seen.popleft()
 
     def of(self, key: In | Out) -> float | None:
-        """Messages per second into a partition of a queue, or out of it by a group.
+        """Messages per second that were appended to a partition of a queue, or that a group acknowledged in it.
 
-        None if only one look knows it, or if it went back: a reset set the position, or the queue is another.
+        None if only one look knows the partition, or if its number went back: a reset set the position, or the queue is another one.
         """
         (began_s, before), (ended_s, now) = self._seen[0], self._seen[-1]
         if ended_s <= began_s or key not in before or key not in now or now[key] < before[key]:
@@ -45,6 +45,6 @@ class Rates:
 
 
 def total(rates: Iterable[float | None]) -> float | None:
-    """The sum of those that are known; None if none is."""
+    """The sum of the rates that are known; None if no rate is."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known else None

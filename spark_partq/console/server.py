@@ -14,26 +14,26 @@ from spark_partq.console.app import Console
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.storage.store import Store
 
-# What is being answered when the console ends is waited for so long.
+# When the console ends, it waits at most this long for answers that are under way.
 _GRACE_S = 1.0
 _MOST_AT_ONCE = 200
 
 
 @contextlib.contextmanager
 def serving(store: Store, host: str, port: int, every_s: float = 2.0, token: str | None = None) -> Iterator[int]:
-    """Answer browsers; yields the port, which is any free one if 0 is asked for.
+    """Answer browsers; yields the port, which is any free port if 0 is asked for.
 
     Parameters
     ----------
     every_s : float
-        The store is read once in so many seconds at most, however many browsers ask.
+        The store is read at most once in this number of seconds, however many browsers ask.
     token : str, optional
-        With it a browser may do what `actions` lists.
+        With this token a browser may do what `actions` lists.
 
     Raises
     ------
     InvalidArgumentError
-        If nobody can listen there.
+        If this process cannot listen there.
     """
     with contextlib.closing(_listening(host, port)) as listening:
         console = Console(store, every_s, token)

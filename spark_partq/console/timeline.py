@@ -1,4 +1,4 @@
-"""Who had which partition when, with the holddowns and handoffs between, and what caused them."""
+"""Which flow owned which partition when, with the holddowns and handoffs between, and what caused them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_partq.core.ids import instance_of
 from spark_partq.storage.inspect.fact_reader import FactFilter
 from spark_partq.storage.rows import Row
 
-# A picture is of no more facts, and has no more rows.
+# A picture shows at most this number of facts and of rows.
 MOST_FACTS = 5_000
 MOST_ROWS = 32
 
@@ -31,10 +31,10 @@ _END_OWNERSHIP = (Kind.RELEASED, Kind.UNASSIGNED, Kind.GRANTED)
 def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved: bool) -> dict[str, Any]:
     """The last seconds of a group: a row for each partition from the `first` on, and the statuses of the whole group.
 
-    With `moved` only those partitions count that somebody got, gave up or lost in that time.
+    With `moved` only partitions count that a flow got, gave up or lost in that time.
 
-    A bar is the time for which a flow owned a partition; one whose `began` is None began before the picture, one whose `ended` is None goes
-    on. `whole` is False if more facts were decided in that time than the picture has: then it begins later.
+    A bar is the time for which a flow owned a partition. A bar with `began` None began before the picture; a bar with `ended` None goes
+    on. `whole` is False if more facts were decided in that time than the picture has: then the picture begins later.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved:
     facts = reader.since(now - dt.timedelta(seconds=seconds), MOST_FACTS)
     whole = facts.num_rows < MOST_FACTS
     began = now - dt.timedelta(seconds=seconds)
-    if facts.num_rows and (not whole or facts["seq"][0].as_py() == 0):  # there was nothing before
+    if facts.num_rows and (not whole or facts["seq"][0].as_py() == 0):  # there were no facts before
         began = facts["at"][0].as_py()
     frame = nullable_frame(facts)
     rows: list[Row] = facts.to_pylist()
@@ -74,7 +74,7 @@ def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved:
 
 
 def _bars(facts: pd.DataFrame, rows: Iterable[Row], state: GroupState) -> dict[Place, list[dict[str, Any]]]:
-    """Ownerships by partition, also those that began before the facts do."""
+    """Ownerships by partition, including those that began before the first of the facts."""
     found: dict[Place, list[dict[str, Any]]] = {}
     told: set[Place] = set()
     ends: dict[tuple[str, int], list[Row]] = {}

@@ -22,7 +22,7 @@ _log = logging.getLogger("spark_partq")
 
 
 class StoreCollector(Collector):
-    """Reads a store at each scrape; of several scrapes at once one after the other. It changes nothing.
+    """Reads a store at each scrape; scrapes that come at once are answered one after the other. It changes nothing.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class StoreCollector(Collector):
         return sample
 
     def _complain(self, errors: list[str]) -> None:
-        """Log what cannot be read, once as long as it stays the same."""
+        """Log the queues and groups that cannot be read, once as long as they stay the same."""
         told = "; ".join(dict.fromkeys(errors))
         if told and told != self._last_error:
             _log.warning("not all of %s could be read for its metrics: %s", self._store.uri, told)

@@ -14,12 +14,12 @@ from spark_partq.storage.store import Store
 
 @contextlib.contextmanager
 def serving(store: Store, host: str, port: int) -> Iterator[int]:
-    """Answer scrapes in threads of this process; yields the port, which is any free one if 0 is asked for.
+    """Answer scrapes in threads of this process; yields the port, which is any free port if 0 is asked for.
 
     Raises
     ------
     InvalidArgumentError
-        If nobody can listen there.
+        If this process cannot listen there.
     """
     registry = CollectorRegistry()
     registry.register(StoreCollector(store))

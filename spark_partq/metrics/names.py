@@ -19,12 +19,12 @@ class Metric:
 
     @property
     def family(self) -> str:
-        """Its name without the suffix that says that it is a counter."""
+        """The metric's name without the suffix ``_total`` of a counter."""
         return self.name.removesuffix("_total")
 
     @property
     def unit(self) -> str:
-        """The unit in its name, if it has one."""
+        """The unit in the metric's name; empty if there is none."""
         return next((unit for unit in _UNITS if self.family.endswith(f"_{unit}")), "")
 
 

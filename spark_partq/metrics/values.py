@@ -18,7 +18,7 @@ _REASONS = ("dead", "held", "expired")
 
 
 def values(sample: Sample) -> Iterator[Value]:
-    """Every value, in no particular order."""
+    """The values of all metrics, in no particular order."""
     for (kind, name), error in sample.failed.items():
         yield names.UNREADABLE, (kind, name, error.error_class), 1
     for queue in sample.queues:

@@ -18,7 +18,7 @@ export function stopped(p, silent) {
   const waits = Object.entries(p.waits_for);
   if (p.flow === null) return "has no owner";
   if (silent.has(instance(p.flow))) return `its owner ${p.flow} is silent`;
-  if (p.draining) return `is handed over from ${p.flow} to ${p.handoff_to ?? "whom the assignment says"}`;
+  if (p.draining) return `is handed over from ${p.flow} to ${p.handoff_to ?? "the flow that the assignment will name"}`;
   if (waits.length) return `waits for ${waits.slice(0, 3).map(([n, cut]) => `partition ${n} up to ${number(cut)}`).join(", ")}${waits.length > 3 ? ` and ${waits.length - 3} more` : ""}`;
   return "";
 }

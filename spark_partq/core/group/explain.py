@@ -39,22 +39,24 @@ class WaitKind(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """A fact that took part in who owns a partition.
+    """One of the facts by which a partition came to its owner.
 
     Attributes
     ----------
     kind : str
-        Its kind, as in the history.
+        The kind of the fact, as in the history.
     fact : int
-        Its number in the history.
+        The number of the fact in the group's history.
     at : str
-        When it was decided, by the clock of who decided.
+        When the fact was decided, by the clock of the process that decided it.
     owner : str or None
-        The flow that owns the partition after it.
-    text, cause : str
-        What happened, and why.
+        The flow that owns the partition after the fact; None if no flow does.
+    text : str
+        What happened to the partition.
+    cause : str
+        Why it happened: the event that led to the fact.
     by : str
-        Who decided.
+        Which process decided the fact, as in the history.
     """
 
     fact: int
@@ -73,13 +75,13 @@ class Wait:
     Attributes
     ----------
     kind : str
-        One of `WaitKind`.
+        What the partition waits for, such as ``handoff``: one of `WaitKind`.
     text : str
-        Whole sentences.
+        What the partition waits for, in whole sentences.
     seconds_left : float or None
-        After which it ends in any case; None if nothing ends it by itself.
+        How many seconds from now the wait ends in any case; None if no time limit ends the wait.
     partitions : dict
-        Of a barrier: the partitions of the queue that are waited for, by their numbers, each with the offset up to which.
+        Of a barrier: by number, the partitions of the queue that the group must acknowledge first; the values are the offsets up to which.
     """
 
     kind: str
@@ -94,26 +96,28 @@ class Explanation:
 
     Attributes
     ----------
-    group, queue : str
-        Their names.
+    group : str
+        The name of the group.
+    queue : str
+        The name of the queue.
     partition : int
-        Its number.
+        The number of the partition in the queue.
     epoch : int
-        Of its ownership: it grows with each change of the owner.
+        The epoch of the partition's ownership: it grows with each change of the owner.
     owner : str or None
-        The flow that owns it now.
+        The flow that owns the partition now; None if no flow does.
     state : str
-        ``Owned``, ``Draining`` or ``Unassigned``.
+        The state of the partition in the group: ``Owned``, ``Draining`` or ``Unassigned``.
     position : int
-        The offset of the next message that the group wants.
+        The offset of the next message of the partition that the group wants.
     delivered : int
-        What lies from there up to here was handed out and is not acknowledged.
+        Messages from `position` up to this offset (exclusive end) were delivered and are not acknowledged yet.
     end : int or None
-        The offset that the next message will get; None if the queue is gone.
+        The offset that the partition's next message will get; None if the queue is gone.
     steps : tuple of Step
-        How it came to its owner, the oldest first.
+        The facts by which the partition came to its owner, the oldest first.
     waits : tuple of Wait
-        What its next messages wait for.
+        What the partition's next messages wait for.
     """
 
     group: str
@@ -145,7 +149,7 @@ class Surroundings:
     end : int or None
         The partition's next offset; None if the queue is gone.
     waits_for : dict
-        The partitions that its next messages wait for because of a resize, each with the offset up to which (S5).
+        The partitions that the partition's next messages wait for because of a resize, each with the offset up to which (S5).
     scaling : str
         What a change of the partition count means for the partition: a sentence, or empty.
     fenced_by : str or None
@@ -190,13 +194,13 @@ def explain(
 
 # ---- how it came there
 _TOLD = {
-    Kind.PARTITION_ADDED: "the group knows it, from offset {offset} on",
-    Kind.PARTITION_REMOVED: "its queue has it no longer",
-    Kind.GRANTED: "{flow} owns it from offset {offset} on",
-    Kind.HANDOFF_STARTED: "{flow} is giving it up, for {to_flow}",
+    Kind.PARTITION_ADDED: "added to the group, from offset {offset}",
+    Kind.PARTITION_REMOVED: "its queue no longer has it",
+    Kind.GRANTED: "{flow} owns it from offset {offset}",
+    Kind.HANDOFF_STARTED: "{flow} gives it up for {to_flow}",
     Kind.HANDOFF_CANCELLED: "{flow} keeps it",
     Kind.RELEASED: "{flow} has released it at offset {offset}",
-    Kind.UNASSIGNED: "{flow} has it no longer; it had acknowledged up to {offset}",
+    Kind.UNASSIGNED: "{flow} no longer owns it, and had acknowledged up to {offset}",
     Kind.POSITION_RESET: "it is set to offset {offset}",
 }
 _KEEPS_ITS_OWNER = (Kind.HANDOFF_STARTED, Kind.HANDOFF_CANCELLED, Kind.GRANTED)
@@ -210,7 +214,7 @@ def _steps(facts: Rows, partition_id: PartitionId) -> Iterator[Step]:
         kind = Kind(row["kind"])
         named = {
             "flow": row["flow"] or "nobody",
-            "to_flow": row["to_flow"] or "whom the assignment says",
+            "to_flow": row["to_flow"] or "the flow that the assignment will name",
             "offset": row["offset"],
         }
         forced = " (it had not acknowledged all in time)" if row["forced"] else ""
@@ -234,7 +238,7 @@ class _Waits:
     def __iter__(self) -> Iterator[Wait]:
         seen = self._seen
         if seen.fenced_by is not None:
-            text = f"The replica in {seen.fenced_by} took over from the queue: nobody is given its messages here. Use that store."
+            text = f"The replica in {seen.fenced_by} took over from the queue: its messages are no longer delivered here. Use that store."
             yield Wait(WaitKind.FENCE, text)
         if self._own.flow is not None and instance_of(self._own.flow) in seen.silent_s:
             yield self._session(instance_of(self._own.flow))
@@ -288,7 +292,7 @@ class _Waits:
             yield Wait(WaitKind.NO_READER, f"No query of the group reads queue {name}.")
         elif state.status is Status.HOLDDOWN:
             left_s = self._left_s(status_limit(state))
-            text = f"The group waits {state.rebalance_delay_ms:,} ms before it assigns what has no owner, because {state.trigger}. "
+            text = f"The group waits {state.rebalance_delay_ms:,} ms before it assigns partitions without an owner, because {state.trigger}. "
             yield Wait(WaitKind.HOLDDOWN, text + _ends(left_s), left_s)
         else:
             yield Wait(WaitKind.ASSIGNMENT, self._assignment())
@@ -296,29 +300,27 @@ class _Waits:
     def _assignment(self) -> str:
         state = self._state
         given_up = [
-            f"{state.queues[queue_id].name}/{number}, which {own.flow} has"
+            f"{state.queues[queue_id].name}/{number}, which {own.flow} owns"
             for (queue_id, number), own in sorted(state.partitions.items())
             if own.state is PartitionState.DRAINING and own.to_flow is None
         ]
         if given_up:
             more = f", and {len(given_up) - 3} more" if len(given_up) > 3 else ""
-            return (
-                f"Who gets it is computed once everything is given up. That waits for {'; '.join(given_up[:3])}{more}."
-            )
-        return f"Who gets it is still to be computed, because {state.trigger}. If that lasts, the log of a query says why its assignor fails."
+            return f"The group computes the new owner when all partitions are given up. It waits for {'; '.join(given_up[:3])}{more}."
+        return f"The group has not computed the new owner yet, because {state.trigger}. If this lasts, the log of a query says why its assignor fails."
 
     def _draining(self) -> Iterator[Wait]:
         own = self._own
-        receiver = own.to_flow or "whom the assignment says"
+        receiver = own.to_flow or "the flow that the assignment will name"
         position, delivered = self._position, self._given
         left_s = self._left_s(handoff_limit(self._state, self._id))
         if position < delivered:
-            text = f"{own.flow} is giving it up, for {receiver}. It has to acknowledge up to offset {delivered}, and has up to {position}. "
+            text = f"{own.flow} gives the partition up for {receiver}. It must acknowledge up to offset {delivered}, and has acknowledged up to {position}. "
             yield Wait(WaitKind.HANDOFF, text + _ends(left_s), left_s)
         else:
             text = (
-                f"{own.flow} is giving it up, for {receiver}, and has acknowledged all it was given. It releases the partition when "
-                f"{self._query(instance_of(own.flow or ''))} notices that and the listeners there have returned (on_partitions_revoked). "
+                f"{own.flow} gives the partition up for {receiver}, and has acknowledged all messages that it was given. It releases the partition when "
+                f"{self._query(instance_of(own.flow or ''))} notices this and the listeners there have returned (on_partitions_revoked). "
             )
             yield Wait(WaitKind.LISTENER, text + _ends(left_s), left_s)
 
@@ -336,7 +338,7 @@ class _Waits:
             text = f"{owner} was given messages up to offset {delivered}, and has acknowledged up to {position}."
             yield Wait(WaitKind.ACKNOWLEDGEMENT, text)
         elif end is not None and position >= end:
-            yield Wait(WaitKind.MESSAGES, f"Nothing is new: the group has read all up to offset {end}.")
+            yield Wait(WaitKind.MESSAGES, f"There are no new messages: the group has read all up to offset {end}.")
         elif end is not None and not self._seen.waits_for and instance_of(owner or "") not in self._seen.silent_s:
             text = f"{end - position:,} messages are there for the next micro-batch of {owner}."
             yield Wait(WaitKind.MICRO_BATCH, text)
@@ -344,17 +346,17 @@ class _Waits:
     def _barrier(self) -> Wait:
         waits_for = self._seen.waits_for
         told = [self._of_barrier(number, cut) for number, cut in sorted(waits_for.items())]
-        text = "Its next messages were written after a resize, and older ones of their keys are in other partitions. They wait for "
+        text = "Its next messages were written after a resize, and older messages of their keys are in other partitions. They wait for "
         return Wait(WaitKind.BARRIER, f"{text}{'; '.join(told)}.", partitions=dict(waits_for))
 
     def _of_barrier(self, number: int, cut: int) -> str:
         partition_id = self._id[0], number
         other = self._state.partitions.get(partition_id)
         position = self._state.position(partition_id, self._acks) or 0
-        who = "nobody has it" if other is None or other.flow is None else f"{other.flow} has it"
+        who = "no owner" if other is None or other.flow is None else f"owner {other.flow}"
         if other is not None and other.flow is not None and instance_of(other.flow) in self._seen.silent_s:
             who += ", whose session has expired"
-        return f"partition {number} of {self._queue.name} up to offset {cut} ({who}, acknowledged is {position})"
+        return f"partition {number} of {self._queue.name} up to offset {cut} ({who}, acknowledged up to {position})"
 
     def _left_s(self, limit: Limit | None) -> float | None:
         return None if limit is None else limit.left_s(self._facts, self._seen.now)
@@ -364,5 +366,5 @@ def _ends(left_s: float | None) -> str:
     if left_s is None:
         return ""
     if left_s > 0:
-        return f"That ends in {left_s:.1f} s at the latest."
-    return "Its time is over: a query of the group ends it, or spark-partq rebalance."
+        return f"This ends in {left_s:.1f} s at the latest."
+    return "The time for this is over: a query of the group ends it, or spark-partq rebalance."

@@ -68,39 +68,52 @@ class GroupFact:
     Attributes
     ----------
     kind : str
-        One of `Kind`.
-    queue, queue_id : str
-        The queue that it is about: its name, and its id, which no other queue of that name has.
+        What the fact says, such as ``Granted``: one of `Kind`.
+    queue : str
+        The name of the queue that the fact is about.
+    queue_id : str
+        The id of the queue that the fact is about; no other queue of the same name has this id.
     partition : int
-        The partition that it is about.
-    instance, incarnation, host : str
-        The query that it is about, its process, and where that runs.
+        The number of the partition that the fact is about.
+    instance : str
+        The instance (the name of a query) that the fact is about.
+    incarnation : str
+        The id of the process of the query that the fact is about.
+    host : str
+        The machine of the process of the query that the fact is about.
     offset : int
-        ``Granted``, ``PartitionAdded``, ``PositionReset``, ``Isolated``: where it starts. ``Released``, ``Unassigned``: the position that
-        was left. ``Floor``: the group never reads anything below again. ``Skipped``: the first message that is left out.
+        ``Granted``, ``PartitionAdded``, ``PositionReset``, ``Isolated``: the offset from which the group reads the partition.
+        ``Released``, ``Unassigned``: the group's position when the ownership ended. ``Floor``: the group never reads a message below this offset
+        again. ``Skipped``: the offset of the first message that is left out.
     delivered : int
-        Messages from `offset` up to here may have been delivered before (exclusive end). ``Skipped``: the end of what is left out.
-    epoch_before, epoch, lineage_epoch : int
-        Of the ownership, before and after.
+        Messages from `offset` up to this offset (exclusive end) may have been delivered before. ``Skipped``: the end of the messages that are
+        left out.
+    epoch_before : int
+        The epoch of the partition's ownership before the fact.
+    epoch : int
+        The epoch of the partition's ownership after the fact.
+    lineage_epoch : int
+        The lineage epoch of the partition's ownership after the fact.
     flow : str
-        ``Granted``: the owner; ``Released``, ``Unassigned``, ``PositionReset``: the former owner; ``HandoffStarted``: the giver.
+        ``Granted``: the flow that owns the partition. ``Released``, ``Unassigned``, ``PositionReset``: its former owner. ``HandoffStarted``: the
+        flow that gives it up.
     to_flow : str
-        ``HandoffStarted``: the receiver; None if it is computed when everything is revoked.
+        ``HandoffStarted``: the flow that gets the partition; None if the group computes it when all partitions are revoked.
     forced : bool
-        ``Granted``, ``Unassigned``: the former owner did not acknowledge in time all that it was given. ``MemberLeft``: the group unbound
-        the process, which lives and shall bind again.
+        ``Granted``, ``Unassigned``: the former owner did not acknowledge in time all messages that it was given. ``MemberLeft``: the group
+        unbound the process, which is alive and shall bind again.
     status : str
-        ``StatusChanged``: the new one.
+        ``StatusChanged``: the new status of the group.
     flows : int
-        ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
+        ``MemberJoined``: how many flows the member has. ``StatusChanged`` to Holddown: how many flows the group had before.
     body : str
-        JSON: ``GroupCreated``, ``FormatRaised`` the format, ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
-        and, if the assignor uses it, the load of each partition. ``Skipped`` why: ``dead``, ``held`` or ``expired``, the dead-message
-        queue, and the hashes of the keys that are held from here on.
+        JSON. ``GroupCreated``, ``FormatRaised``: the format. ``MemberJoined``: the member's options. ``QueueAdded``: the queue's settings.
+        ``AssignmentComputed``: the assignor, the protocol and, if the assignor uses it, the load of each partition. ``Skipped``: why the
+        messages are left out (``dead``, ``held`` or ``expired``), the dead-message queue, and the hashes of the keys that are held from then on.
     cause : str
-        The event that led to it, for people.
+        The event that led to the fact, for people.
     by : str
-        Which process decided: the instance of a query, ``user@host`` of a command, or what a command did, such as ``scaling``.
+        Which process decided the fact: the instance of a query, ``user@host`` of a command, or what a command did, such as ``scaling``.
     """
 
     kind: str
@@ -130,7 +143,7 @@ class GroupFact:
         Raises
         ------
         ValueError
-            If it is about no partition.
+            If the fact is about no partition.
         """
         if self.queue_id is None or self.partition is None:
             raise ValueError(f"fact {self.kind} names no partition")
@@ -144,30 +157,30 @@ class Member:
     Attributes
     ----------
     queues : tuple of str
-        Names of the queues that it reads.
+        Names of the queues that the member reads.
     pattern : str or None
-        It also reads every queue whose whole name matches (`core.patterns`).
+        The member also reads every queue whose whole name matches this (`core.patterns`).
     assignors : tuple of str
-        The assignors that it supports, best first.
+        The assignors that the member supports, best first.
     cooperative : bool
-        Whether all of these use the cooperative protocol.
+        Whether all of these assignors use the cooperative protocol.
     static : bool
-        Its name is the user's and survives restarts (K6).
+        Whether the user chose the member's name, so that it survives restarts (K6).
     manual : bool
-        Its application acknowledges by hand (H5).
+        Whether the member's application acknowledges by hand (H5).
     weight : float
         The share of each of its flows, relative to other flows, for assignors that use it.
     anew : bool
-        When it joined, its query began with a fresh checkpoint although the group had read messages before. So its micro-batches are numbered
-        from 0 again.
+        When the member joined, its query began with a fresh checkpoint although the group had read messages before. So the query's micro-batches
+        are numbered from 0 again.
     stateful : bool
-        Its query keeps state by key in Spark (aggregates, stateful operators). The state stays with the query when a partition moves to another
-        one.
+        The member's query keeps state by key in Spark (aggregates, stateful operators). The state stays with the query when a partition moves to
+        another query.
     application, executors : str, tuple of str
-        The Spark application, and the executors that it had when it joined (``id@host``), for people. In each micro-batch Spark chooses again
-        where a flow's tasks run.
+        The Spark application, and the executors that it had when the member joined (``id@host``), for people. In each micro-batch Spark chooses
+        again where a flow's tasks run.
     order : int
-        The number of the fact by which it joined: standbys become active in this order.
+        The number of the fact by which the member joined: standbys become active in this order.
     more : dict
         Fields of a newer program, which are kept.
     """
@@ -215,7 +228,7 @@ class QueueInGroup:
     Attributes
     ----------
     first, partitions : int
-        Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: only its parent.
+        The queue's partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: only its parent.
     revision : int
         Grows with each change of the queue: an older revision never replaces a newer one.
     durable : bool
@@ -248,18 +261,18 @@ class QueueInGroup:
 
 @dataclass(frozen=True)
 class Ownership:
-    """A partition's owner, and how it came to it.
+    """A partition's owner, and how the partition came to this owner.
 
     Attributes
     ----------
     flow : str or None
-        The owner; None while it is unassigned.
+        The owner; None while the partition is unassigned.
     last_flow : str or None
         The owner, or the last owner. If the last owner comes back in time, it gets this partition again.
     start, delivered : int
         The offset at which the ownership began, and the offset up to which messages from there may have been delivered before.
     to_flow, handoff : str, int
-        While it drains: the receiver (None if it is not known yet), and the number of the fact that began the handoff.
+        While the partition drains: the receiver (None if it is not known yet), and the number of the fact that began the handoff.
     """
 
     flow: Flow | None

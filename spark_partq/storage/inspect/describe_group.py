@@ -24,16 +24,16 @@ from spark_partq.storage.store import Store
 
 @dataclass(frozen=True)
 class FlowDescription:
-    """One flow; `partitions` are those that it holds, per queue. It is active if it holds any.
+    """One flow of a member, and the partitions that the flow owns.
 
     Attributes
     ----------
     flow : str
-        Its name: its query's, and a number.
+        The name of the flow: the name of its query, and a number.
     active : bool
-        Whether it holds any partition.
+        Whether the flow owns any partition.
     partitions : dict
-        By queue the numbers of those that it holds.
+        By queue, the numbers of the partitions that the flow owns.
     """
 
     flow: str
@@ -43,36 +43,42 @@ class FlowDescription:
 
 @dataclass(frozen=True)
 class MemberDescription:
-    """A query that takes part.
+    """A member of a group: a query that reads in the group.
 
     Attributes
     ----------
-    instance, incarnation : str
-        The name of the query, and that of its process.
+    instance : str
+        The name of the member's query.
+    incarnation : str
+        The id of the process of the member's query; each process has another id.
     host : str
-        Where its process runs.
+        The machine on which the process of the member's query runs.
     session_timeout_ms : int
-        After so many milliseconds without a heartbeat it is taken out.
+        After this many milliseconds without a heartbeat, the member is taken out of the group.
     flows : tuple of FlowDescription
-        Those that it has.
+        The flows of the member.
     assignors : tuple of str
-        Those that it lists, best first.
-    queues, pattern : tuple of str, str or None
-        What it subscribes to: names of queues, or a regular expression.
+        The assignors that the member lists, best first.
+    queues : tuple of str
+        The names of the queues to which the member subscribes.
+    pattern : str or None
+        The regular expression that matches the names of the queues to which the member subscribes; None if the member lists names.
     weight : float
-        Share of each of its flows.
+        The share of each flow of the member.
     static : bool
-        Its name is the user's and survives restarts.
+        Whether the user chose the member's name, so that it survives restarts.
     manual : bool
-        Its application acknowledges by hand.
-    application, executors : str, tuple of str
-        Its Spark application, and the executors (``id@host``) that it had when it joined.
+        Whether the member's application acknowledges by hand.
+    application : str
+        The member's Spark application.
+    executors : tuple of str
+        The executors (``id@host``) that the member's Spark application had when the member joined.
     partitions : dict
-        What all of its flows hold, per queue.
+        By queue, the numbers of the partitions that all flows of the member own.
     heartbeat_age_s : float or None
-        Seconds since its last heartbeat, by the clocks of its machine and of this one; None if it has not sent one yet.
+        Seconds since the member's last heartbeat, by the clocks of its machine and of this one; None if it has not sent a heartbeat yet.
     expired : bool
-        It has been silent for its session timeout, and nobody has taken it out of the group yet.
+        Whether the member has been silent for its session timeout and is still in the group.
     """
 
     instance: str
@@ -95,33 +101,35 @@ class MemberDescription:
 
 @dataclass(frozen=True)
 class GroupPartition:
-    """A partition in the group.
+    """A partition of a queue that a group reads, as the group sees it.
 
     Attributes
     ----------
-    queue, partition : str, int
-        Which it is.
+    queue : str
+        The name of the queue.
+    partition : int
+        The number of the partition in the queue.
     subscribed : bool
-        Whether a member subscribes to its queue; in a group without members, true.
+        Whether a member subscribes to the queue; in a group without members, true.
     flow : str or None
-        The owner.
+        The flow that owns the partition; None if no flow does.
     epoch : int
-        Of its ownership.
+        The epoch of the partition's ownership.
     position : int
-        Offset of the next message that the group wants.
+        The offset of the next message of the partition that the group wants.
     delivered : int
-        What lies from `position` up to here was handed out and is not acknowledged yet.
+        Messages from `position` up to this offset (exclusive end) were delivered and are not acknowledged yet.
     end : int or None
-        Offset that the next message will get; None if the queue is gone.
+        The offset that the partition's next message will get; None if the queue is gone.
     lag : int or None
-        Messages that are there and that the group has not acknowledged.
+        Stored messages of the partition that the group has not acknowledged.
     draining : bool
-        Its owner is giving it up.
+        Whether the owner is giving the partition up.
     handoff_to : str or None
-        The flow that it is being handed to; None also while that is to be computed.
+        The flow that gets the partition in a handoff; None if there is no handoff, or if the flow is not computed yet.
     waits_for : dict
-        Because of a resize nobody is given its next messages before the group has acknowledged these partitions, by their numbers, up
-        to these offsets (S5). Empty if they wait for nothing.
+        By number, the partitions of the queue that the group must acknowledge before any flow gets this partition's next messages, because of a
+        resize (S5); the values are the offsets up to which. Empty if these messages wait for nothing.
     """
 
     queue: str
@@ -145,32 +153,34 @@ class GroupDescription:
     Attributes
     ----------
     group : str
-        Its name.
+        The name of the group.
     rebalance_delay_ms : int
-        How long its holddowns last, in milliseconds.
+        How long the group's holddowns last, in milliseconds.
     lag : int
-        Messages that are there and that the group has not acknowledged, of the partitions that are subscribed.
+        Stored messages that the group has not acknowledged, of all partitions to which a member subscribes; without members, of all partitions.
     members : tuple of MemberDescription
-        The queries that take part.
+        The queries that read in the group.
     partitions : tuple of GroupPartition
-        Those of all of its queues.
+        The partitions of all queues of the group.
     warnings : tuple of str
-        What somebody should do.
+        Problems of the group, and what an operator should do.
     state : str
-        ``Empty`` without members, ``Dead`` if it was deleted, ``Expired`` if it has members and the sessions of all have expired;
-        otherwise its status.
+        The state of the group: ``Empty`` if it has no members, ``Dead`` if it was deleted, ``Expired`` if it has members and the sessions of all
+        have expired; otherwise its status.
     status : str
-        ``Ready``, ``Holddown`` or ``Rebalancing``, as its control table says.
+        The status of the group in its control table: ``Ready``, ``Holddown`` or ``Rebalancing``.
     trigger : str
-        What led to the last holddown or rebalance; of a dead group, who deleted it.
+        What led to the group's last holddown or rebalance; for a dead group, who deleted it.
     since : str or None
-        When the status became what it is, or the group was deleted, as its writer's clock said; None if that is long ago.
-    assignor, protocol : str or None
-        Those in use: of the last assignment that was computed. None without members.
+        When the group got its status or was deleted, by the clock of the process that wrote this; None if that was long ago.
+    assignor : str or None
+        The assignor of the last assignment that was computed; None without members.
+    protocol : str or None
+        The protocol of the last assignment that was computed; None without members.
     unassigned : int
-        Partitions that a member reads and nobody owns; without members, all.
+        How many partitions a member reads and no flow owns; without members, how many partitions there are.
     held_keys : dict
-        By queue how many keys the group holds back, because a message of each is dead (``dead_letter_order=hold``).
+        By queue, how many keys the group holds back because a message of each key is dead (``dead_letter_order=hold``).
     """
 
     group: str
@@ -226,7 +236,7 @@ def described(
     Parameters
     ----------
     queues : dict
-        The queues that it reads and that exist, by id, refreshed after the group.
+        The queues that the group reads and that exist, by id, refreshed after the group.
     facts
         The group's last facts, to see what went wrong lately. Without them there are no such warnings, and the time of the last
         status change is not known.

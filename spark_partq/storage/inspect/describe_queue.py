@@ -19,22 +19,26 @@ from spark_partq.storage.replica.table import replica_state
 
 @dataclass(frozen=True)
 class PartitionDescription:
-    """One partition: the messages ``[first_offset, next_offset)`` are stored; `depth` of them not yet read by every group.
+    """One partition of a queue: the messages ``[first_offset, next_offset)`` are stored, and not every group has acknowledged `depth` of them.
 
     Attributes
     ----------
     partition : int
-        Its number; -1 is the parent of a queue that became partitioned.
-    first_offset, next_offset : int
-        The offsets of the first message that is stored, and of the next one that comes.
+        The number of the partition in the queue; -1 is the parent of a queue that became partitioned.
+    first_offset : int
+        The offset of the first message of the partition that is stored.
+    next_offset : int
+        The offset that the partition's next message will get.
     depth : int
-        Stored messages that not every group has acknowledged.
-    files, size_bytes : int
-        Of the messages that are stored.
+        Stored messages of the partition that not every group has acknowledged.
+    files : int
+        How many files hold the stored messages of the partition.
+    size_bytes : int
+        The size in bytes of the files that hold the stored messages of the partition.
     sealed : bool
-        It takes no messages until the next partition map is in force (S5).
+        Whether the partition is sealed: it takes no messages until the next partition map is in force (S5).
     fenced : bool
-        It takes no messages, as a replica takes over (S7).
+        Whether the partition is fenced: it takes no messages, because a replica takes over (S7).
     """
 
     partition: int
@@ -53,52 +57,57 @@ class QueueDescription:
 
     Attributes
     ----------
-    name, queue_id : str
-        Its name, and a UUID that no other queue of that name has.
+    name : str
+        The name of the queue.
+    queue_id : str
+        The id of the queue, a UUID; no other queue of the same name has this id.
     status : str
-        ``Ready``, or what is under way, such as ``ScalingUp``.
+        The status of the queue: ``Ready``, or what is under way, such as ``ScalingUp``.
     role : str
-        ``primary``, ``replica of URI``, or ``taken over by URI`` (S7). Only a primary takes messages and gives them to consumers.
+        The role of the queue: ``primary``, ``replica of URI``, or ``taken over by URI`` (S7). Only a primary takes messages and gives them to
+        consumers.
     replicas : tuple of str
-        The stores of its replicas; a replica has none.
+        The stores that have replicas of the queue; empty for a queue that is a replica.
     fenced_by : str or None
-        The store of the replica that has taken over; None if none has.
+        The store of the replica that has taken over from the queue; None if no replica has.
     key : tuple of str
-        The columns of its key.
+        The columns of the queue's key.
     schema : str
-        Its columns, as Spark's DDL.
+        The columns of the queue, as Spark's DDL.
     settings : dict
-        Setting to value.
+        The settings of the queue: the value of each setting, by name.
     groups : tuple of str
-        The consumer groups that read it.
+        The names of the consumer groups that read the queue.
     depth : int
-        Messages that not every group has acknowledged, in all partitions.
+        Stored messages that not every group has acknowledged, in all partitions of the queue.
     waiting : dict
-        By group how many partitions wait at the barrier of a resize: the group must acknowledge older messages first (S5). Groups without
-        such a partition are left out.
+        By group, how many partitions of the queue wait at the barrier of a resize: the group must acknowledge older messages first (S5). Groups
+        without such a partition are left out.
     partitions : tuple of PartitionDescription
-        By their numbers.
-    configured_partitions, operating_partitions : int
-        Wanted count, and how many consumers share; 0 is an exclusive queue (S6, S8).
+        The partitions of the queue, in the order of their numbers.
+    configured_partitions : int
+        The partition count that is wanted for the queue; 0 is an exclusive queue (S6, S8).
+    operating_partitions : int
+        How many partitions of the queue consumers share; 0 is an exclusive queue (S6, S8).
     generation : int
-        Of the partition map in force.
+        The generation of the queue's partition map that is in force.
     scaling : str or None
-        Mode of a change of the count that is under way.
+        The mode of the change of the partition count that is under way; None if no change is.
     ingress : bool
-        Whether it takes messages (S3).
+        Whether the queue takes messages (S3).
     discarded : int
-        Messages that were discarded while it did not.
+        Messages that were discarded while the ingress of the queue was disabled.
     lost : int
-        Messages that were lost by changes of the count with mode ``delete`` (S2).
+        Messages that were lost by changes of the partition count with mode ``delete`` (S2).
     stuck : int
-        Messages in the parent of a queue that became partitioned that not every group has acknowledged; nobody is given them
-        until they are copied (S6).
+        Messages in the parent of a queue that became partitioned that not every group has acknowledged; no group gets them until they are
+        copied (S6).
     altered : dict
-        Of each setting that was changed since the queue was created, when that was last, in UTC (ISO 8601).
+        For each setting that was changed since the queue was created, the time of the last change, in UTC (ISO 8601).
     key_hash : str
-        By which its keys are placed: ``xxhash64``, or ``murmur2`` as in Kafka.
+        The hash that places keys into partitions: ``xxhash64``, or ``murmur2`` as in Kafka.
     incarnation : str
-        UUID: `queue_id`, until a replica is promoted. A query's checkpoint is of one incarnation (S7).
+        The incarnation of the queue, a UUID: `queue_id`, until a replica is promoted. A query's checkpoint belongs to one incarnation (S7).
     """
 
     name: str

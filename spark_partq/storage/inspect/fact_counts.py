@@ -15,7 +15,7 @@ from spark_partq.storage.rows import Row
 
 
 class HandoffEnd(StrEnum):
-    """How a handoff ended: its owner had acknowledged all messages in time, or had not, or the handoff was cancelled."""
+    """How a handoff ended: the owner had acknowledged all messages in time, or had not, or the handoff was cancelled."""
 
     RELEASED = "released"
     FORCED = "forced"
@@ -29,14 +29,14 @@ class FactCounts:
     Attributes
     ----------
     seq : int
-        Number of the next fact to count.
+        The number of the next fact to count.
     rebalances : int
         How often a rebalance began.
     handoffs : Counter
         Ended handoffs, by `HandoffEnd`.
     redelivered : int
         Messages that were delivered and not acknowledged when an owner lost the partition: the group delivers them again. A message
-        counts each time that this happens.
+        counts each time that this happens to it.
     skipped : Counter
         Messages that were left out because they were ``dead``, ``held`` or ``expired``.
     """

@@ -28,11 +28,11 @@ class Heartbeat:
     Attributes
     ----------
     age_s : float or None
-        Seconds since its last heartbeat; None if it has not sent one yet.
+        Seconds since the member's last heartbeat; None if the member has not sent a heartbeat yet.
     silent_s : float
-        The same; if it has sent none yet, seconds since it joined.
+        The same; if the member has not sent a heartbeat yet, seconds since it joined.
     expired : bool
-        Silent for so long that its session is over: the next process that decides about the group takes the member out.
+        Whether the member was silent for so long that its session is over: the next process that decides about the group takes the member out.
     """
 
     age_s: float | None

@@ -22,24 +22,24 @@ _EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Progress:
-    """What was seen of a group.
+    """What `check` saw of a group.
 
     Attributes
     ----------
     group : str
-        Its name.
+        The name of the group.
     state : str
-        Its state, as `describe_group` says it.
+        The state of the group, as in `describe_group`.
     healthy : bool
-        It has nothing to read, or has acknowledged something.
+        True if the group has nothing to read, or has acknowledged a message during the check.
     lag : int
-        Messages that it had not acknowledged at the beginning.
+        Messages that the group had not acknowledged when the check began.
     acknowledged : int
-        How many it has acknowledged since.
+        Messages that the group has acknowledged since the check began.
     waited_s : float
-        For how long it was watched.
+        For how many seconds the check watched the group.
     why : str
-        For people: what was seen, and what to do if that is not good.
+        For people: what the check saw, and what to do if the group is not healthy.
     """
 
     group: str
@@ -58,7 +58,7 @@ class Progress:
 def check_progress(store: Store, name: str, within_s: float) -> Progress:
     """Watch a group until it acknowledges a message, has nothing to read, cannot make progress, or the time is over. Changes nothing.
 
-    A member counts as dead by the same rule as for decisions: if it was silent for its session timeout while it was watched here.
+    A member counts as dead by the same rule as for decisions: if the member was silent for its session timeout while this call watched it.
 
     Raises
     ------

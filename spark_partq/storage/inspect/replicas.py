@@ -31,26 +31,29 @@ from spark_partq.storage.store import Store, group_folder, queue_folder
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """A replica as `status` shows it.
+    """A replica of a queue, and how far it is behind.
 
     Attributes
     ----------
     location : str
-        The store where it is.
+        The location of the store that holds the replica.
     promoted : bool
-        It has taken over.
+        Whether the replica has taken over from the queue.
     problem : str
-        What is wrong with it; empty if nothing is.
+        What is wrong with the replica; empty if nothing is.
     reachable : bool
-        If not, `problem` says why, and nothing else is known. Of one that can be reached `problem` says why it is not followed.
+        Whether the replica can be reached. If not, `problem` says why, and nothing else is known. If it can, `problem` says why it does not
+        follow the primary.
     lag : dict
-        Per partition the messages that it lacks.
+        By partition number, how many messages of the primary the replica lacks.
     unread : int
         Messages in the replica that not every group has acknowledged there.
-    generation, revision : int
-        Of the queue, as the replica knows it; -1 and 0 before its first pass has ended.
+    generation : int
+        The generation of the queue, as the replica knows it; -1 before the first pass has ended.
+    revision : int
+        The revision of the queue (how many facts it has), as the replica knows it; 0 before the first pass has ended.
     synced_at : datetime
-        When the last pass ended, by the clock of who made it; for people.
+        When the last pass ended, by the clock of the process that made it; for people.
     """
 
     location: str
@@ -126,7 +129,7 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
 def _unread(primary: Store, store: Store, state: QueueState) -> int:
     """Messages that not every copied group has acknowledged.
 
-    A group that is used there, with another, promoted queue, does not count: it reads this queue once it is promoted.
+    A group that is used in the replica's store, with another queue that was promoted, does not count: it reads this queue once the queue is promoted.
     """
     groups = [
         group

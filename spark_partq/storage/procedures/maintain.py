@@ -38,15 +38,15 @@ class MaintenanceReport:
     Attributes
     ----------
     queue : str
-        Its name.
+        The name of the queue.
     removed_messages : int
-        Messages that were removed.
+        How many messages were removed from the queue.
     vacuumed_files : int
-        Files that were deleted.
+        How many unused files of the queue were deleted.
     merged_files : int
-        Small files that were put together into larger ones.
+        How many small files were merged into larger ones.
     waiting_for : tuple of str
-        Groups that have not acknowledged what else could be removed.
+        The groups that have not acknowledged messages which could otherwise be removed.
     """
 
     queue: str

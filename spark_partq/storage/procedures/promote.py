@@ -67,17 +67,18 @@ class Promotion:
     Attributes
     ----------
     queue : str
-        Its name.
+        The name of the queue.
     problem : str
         Why the primary was not fenced, or not copied to its end; empty if both were done.
     primary : str
-        The store that was the primary's.
+        The store of the former primary.
     fenced : bool
-        Whether its producers and consumers get `QueueFencedError`. If not, `problem` says why: it could not be reached, and may have had messages
-        that nobody has copied. Should it come back, whoever opens the queue there while this store can be reached fences it.
+        Whether producers and consumers of the former primary get `QueueFencedError`. If not, `problem` says why: the primary could not be
+        reached, and may have had messages that were never copied. If it comes back, the next process that opens the queue there fences it, provided
+        that this store can be reached.
     floors : tuple
-        (group, partition, from, to) where the primary had removed messages, as acknowledged by all groups or as too old, of which the
-        replica did not know yet that they were acknowledged.
+        (group, partition, from, to): the group's position in the partition was moved from one offset to the other. The primary had removed the
+        messages between, as acknowledged by all groups or as too old, and the replica did not know yet that they were acknowledged.
     """
 
     queue: str

@@ -48,12 +48,16 @@ class DeadMessage:
 
     Attributes
     ----------
-    partition, offset : int
-        Where it is there.
+    partition : int
+        The partition of the dead-message queue that holds the message.
+    offset : int
+        The offset of the message in that partition of the dead-message queue.
     redriven : bool
-        It was put back.
-    payload, origin : dict
-        Column to value.
+        Whether the message was put back into the queue from which it came.
+    payload : dict
+        The message as it was in the queue from which it came: the value of each column, by name.
+    origin : dict
+        The values of the other columns of the dead-message queue, by name: where the message came from, and why it is dead.
     """
 
     partition: int

@@ -31,18 +31,22 @@ _TRIES = 100
 
 @dataclass(frozen=True)
 class OffsetReset:
-    """A partition whose position is set.
+    """A partition in which the position of a group is set.
 
     Attributes
     ----------
-    queue, partition : str, int
-        Which it is.
-    old, new : int
-        The offset of the next message that the group wanted before, and that it wants now.
+    queue : str
+        The name of the queue.
+    partition : int
+        The number of the partition in the queue.
+    old : int
+        The group's position in the partition before the reset: the offset of the next message that the group wanted.
+    new : int
+        The group's position in the partition after the reset: the offset of the next message that the group wants.
     again : int
-        Messages at or above `new` that were delivered before: they come again, marked as redelivered.
+        Messages at or above `new` that were delivered before: they are delivered again, marked as redelivered.
     skipped : int
-        Messages below `new` that the group has not acknowledged, and is not given any more.
+        Messages below `new` that the group has not acknowledged: they are not delivered to the group any more.
     """
 
     queue: str

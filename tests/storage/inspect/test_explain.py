@@ -56,7 +56,7 @@ def holddown(store: str) -> str:
     b.end_holddown()
     Lasting(store, "a").release()
     b.leave()
-    return "The group waits 60,000 ms before it assigns what has no owner, because b left. That ends in"
+    return "The group waits 60,000 ms before it assigns partitions without an owner, because b left. This ends in"
 
 
 def assignment(store: str) -> str:
@@ -65,14 +65,14 @@ def assignment(store: str) -> str:
     a.ack(0, 0, delivered=5)
     Lasting(store, "b", assignors=("range",))
     a.release(1)
-    return "Who gets it is computed once everything is given up. That waits for q/0, which a/0 has."
+    return "The group computes the new owner when all partitions are given up. It waits for q/0, which a/0 owns."
 
 
 def handoff(store: str) -> str:
     a, b = two(store)
     a.ack(1, 2, delivered=4)
     b.end_holddown()
-    return "a/0 is giving it up, for b/0. It has to acknowledge up to offset 4, and has up to 2. That ends in"
+    return "a/0 gives the partition up for b/0. It must acknowledge up to offset 4, and has acknowledged up to 2. This ends in"
 
 
 def listener(store: str) -> str:
@@ -80,8 +80,8 @@ def listener(store: str) -> str:
     a.ack(1, 4)
     b.end_holddown()
     return (
-        "a/0 is giving it up, for b/0, and has acknowledged all it was given. It releases the partition when query a (on host-a, "
-        "application_7) notices that and the listeners there have returned (on_partitions_revoked). That ends in"
+        "a/0 gives the partition up for b/0, and has acknowledged all messages that it was given. It releases the partition when query a (on host-a, "
+        "application_7) notices this and the listeners there have returned (on_partitions_revoked). This ends in"
     )
 
 
@@ -98,7 +98,7 @@ def scaled(store: str) -> None:
 
 def barrier(store: str) -> str:
     scaled(store)
-    return "They wait for partition 1 of q up to offset 5 (a/0 has it, acknowledged is 2)."
+    return "They wait for partition 1 of q up to offset 5 (owner a/0, acknowledged up to 2)."
 
 
 def scaling(store: str) -> str:
@@ -125,7 +125,7 @@ def micro_batch(store: str) -> str:
 def messages(store: str) -> str:
     queue_of(store, 2, each=5)
     Lasting(store, "a").ack(1, 5)
-    return "Nothing is new: the group has read all up to offset 5."
+    return "There are no new messages: the group has read all up to offset 5."
 
 
 def session(store: str) -> str:
@@ -186,7 +186,7 @@ def test_a_barrier_names_who_has_died(store: str) -> None:
     scaled(store)
     with wall_clock(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)):
         (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.BARRIER)
-    assert "partition 1 of q up to offset 5 (a/0 has it, whose session has expired, acknowledged is 2)" in wait.text
+    assert "partition 1 of q up to offset 5 (owner a/0, whose session has expired, acknowledged up to 2)" in wait.text
 
 
 def test_what_a_former_owner_was_given_is_not_waited_for(store: str) -> None:
@@ -203,7 +203,7 @@ def test_what_a_former_owner_was_given_is_not_waited_for(store: str) -> None:
     Lasting(store, "c")
     moving = [partq.explain(store, "q", number, "g") for number in range(2)]
     (wait,) = (wait for one in moving for wait in one.waits if one.state == "Draining")
-    assert wait.kind == WaitKind.LISTENER and "has acknowledged all it was given" in wait.text
+    assert wait.kind == WaitKind.LISTENER and "has acknowledged all messages that it was given" in wait.text
 
 
 def test_how_long_is_left(store: str) -> None:
@@ -218,7 +218,7 @@ def test_how_long_is_left(store: str) -> None:
     with wall_clock(at + dt.timedelta(seconds=40)):
         (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.HOLDDOWN)
     assert wait.seconds_left == pytest.approx(50, abs=5)
-    assert f"That ends in {wait.seconds_left:.1f} s at the latest." in wait.text
+    assert f"This ends in {wait.seconds_left:.1f} s at the latest." in wait.text
 
 
 def test_what_is_over_time_is_told(store: str) -> None:
@@ -227,7 +227,7 @@ def test_what_is_over_time_is_told(store: str) -> None:
     with wall_clock(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)):
         (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.HOLDDOWN)
     assert wait.text.endswith(
-        " because b left. Its time is over: a query of the group ends it, or spark-partq rebalance."
+        " because b left. The time for this is over: a query of the group ends it, or spark-partq rebalance."
     )
     assert wait.seconds_left == 0
 
@@ -240,7 +240,7 @@ def test_an_assignment_that_waits_for_many_names_three(store: str) -> None:
     Lasting(store, "b", assignors=("range",))
     a.release(5)
     (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.ASSIGNMENT)
-    assert wait.text.endswith("q/0, which a/0 has; q/1, which a/0 has; q/2, which a/0 has, and 2 more.")
+    assert wait.text.endswith("q/0, which a/0 owns; q/1, which a/0 owns; q/2, which a/0 owns, and 2 more.")
 
 
 def test_how_it_came_to_its_owner(store: str) -> None:
@@ -260,7 +260,7 @@ def test_how_it_came_to_its_owner(store: str) -> None:
         ("Unassigned", None),
         ("Granted", "a/0"),
     ]
-    assert steps[2].text == "a/0 is giving it up, for b/0" and "b joined with 1 flow" in steps[2].cause
+    assert steps[2].text == "a/0 gives it up for b/0" and "b joined with 1 flow" in steps[2].cause
     assert steps[5].cause == "the session of b expired" and steps[5].by == "somebody"
     assert [step.fact for step in steps] == sorted(step.fact for step in steps)
 

@@ -12,16 +12,18 @@ FAULT, WARNING = "fault", "warning"
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong.
+    """One thing that is wrong in a store.
 
     Attributes
     ----------
     severity : str
-        ``fault``: a promise is broken. ``warning``: it may be, or something was interrupted.
+        ``fault``: a promise is broken. ``warning``: a promise may be broken, or something was interrupted.
     about : str
-        The table that it is about.
-    what, remedy : str
-        What is wrong, and what to do next.
+        The table that the finding is about.
+    what : str
+        What is wrong.
+    remedy : str
+        What to do next.
     """
 
     severity: str
@@ -35,16 +37,24 @@ class Finding:
 
 @dataclass
 class Diagnosis:
-    """What `diagnose` has checked and found.
+    """What `doctor` has checked and found.
 
     Attributes
     ----------
     store : str
-        Where it is.
-    queues, partitions, messages, groups, facts : int
-        How many were checked.
+        The location of the store.
+    queues : int
+        How many queues were checked.
+    partitions : int
+        How many partitions were checked.
+    messages : int
+        How many messages were checked.
+    groups : int
+        How many groups were checked.
+    facts : int
+        How many facts were checked.
     findings : list of Finding
-        What is wrong.
+        What is wrong in the store; empty if nothing is.
     """
 
     store: str
