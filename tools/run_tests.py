@@ -6,7 +6,7 @@ import sys
 import threading
 
 JOBS = "tests/spark/test_jobs.py"
-LONGEST = "spark"  # the others leave it the processors when it wants them
+LONGEST = ("spark", "storage")  # the others leave them the processors when they want them
 SUITES = {
     "spark": ["tests/spark", "--plain=without", f"--ignore={JOBS}"],
     "jobs": [JOBS],  # a local cluster is four JVMs, which start slowly where all suites run
@@ -41,7 +41,7 @@ def main() -> int:
 
 def start(name: str, arguments: list[str]) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", "--durations=25", *arguments]
-    return piped(command if name == LONGEST else ["nice", "-n", "5", *command])
+    return piped(command if name in LONGEST else ["nice", "-n", "5", *command])
 
 
 def piped(command: list[str]) -> "subprocess.Popen[str]":
