@@ -22,7 +22,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
-from spark_partq.storage.queue.handle import Queue, last_batch, recorded_in
+from spark_partq.storage.queue.handle import Queue, check_usable, last_batch, recorded_in
 from spark_partq.storage.queue.manifests import Manifests, is_void
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -150,8 +150,18 @@ class Batch:
         return recorded_in(self._queue, tables, record)
 
     def was_forgotten(self, manifest: Manifest) -> bool:
-        """Whether a manifest that was found is gone by now. It is removed once the whole batch is in, before any table forgets its part."""
-        return self._queue.store.files.info(self._manifests.path(manifest.name)) is None
+        """Whether a manifest that was found is gone by now. It is removed once the whole batch is in, before any table forgets its part.
+
+        Raises
+        ------
+        QueueNotFoundError, QueueNotReadyError
+            If the manifest is gone with its queue.
+        """
+        if self._queue.store.files.info(self._manifests.path(manifest.name)) is not None:
+            return False
+        self._queue.control.refresh(sure=True)
+        check_usable(self._queue.control)
+        return True
 
     def check_files(self, files: Sequence[NewFile], generation: int) -> None:
         """Make sure that files still exist to be committed, if another process has written them, or this process long ago.

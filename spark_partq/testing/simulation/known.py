@@ -32,15 +32,7 @@ class Finding:
     matches: Callable[[Setup, str, str], bool]
 
 
-FINDINGS: tuple[Finding, ...] = (
-    Finding(
-        "told_of_a_deleted_queue",
-        "a producer goes on with a batch whose manifest is in a queue that is deleted and created again meanwhile: it is told that the "
-        "batch is in, and the batch is in neither queue",
-        9053831,
-        lambda setup, kind, _: kind == "PART" and setup.recreated_s is not None,
-    ),
-)
+FINDINGS: tuple[Finding, ...] = ()
 
 
 def known(setup: Setup, problem: str) -> str:

@@ -58,6 +58,22 @@ def test_a_queue_that_is_deleted_meanwhile_gets_no_folder(store: str, monkeypatc
     assert not Path(store, "queues/q").exists()
 
 
+def test_a_batch_is_not_taken_for_in_because_its_manifest_went_with_the_queue(store: str) -> None:
+    """Q5: a producer goes on with a batch while its queue is deleted and created again: it is told, and can write the batch again."""
+    make(store, 2)
+    half_of_a_batch(store)
+    looks, acts = Batch.was_forgotten, [lambda: partq.delete_queue(store, "q"), lambda: make(store, 2)]
+
+    def late(batch: Batch, *args: Any) -> bool:
+        while acts:
+            acts.pop(0)()
+        return looks(batch, *args)
+
+    with mock.patch.object(Batch, "was_forgotten", late), pytest.raises(partq.QueueNotFoundError):
+        Sink(store).write(0, messages(0, 20))
+    assert Sink(store).write(0, messages(0, 20)) == 20
+
+
 def test_files_that_are_still_to_be_committed_stay(store: str) -> None:
     """Q5: however old they are; what nobody has begun goes, and what was committed and removed."""
     make(store, 2)
