@@ -19,10 +19,10 @@ from spark_partq.core.payload.schema import (
     Struct,
     forbids_nulls_inside,
     normalized,
+    quoted,
     stripped,
     type_name,
 )
-from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import (
     MicroBatch,
     Run,

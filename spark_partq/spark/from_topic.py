@@ -22,9 +22,8 @@ from spark_partq.core.delivery.topics import (
 )
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import Struct, payload_schema, type_name, types_of
+from spark_partq.core.payload.schema import Struct, payload_schema, quoted, type_name, types_of
 from spark_partq.core.queue.sink_ids import positions_sink
-from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import SOURCE, MicroBatch, bounds_of
 from spark_partq.spark.sink import append_once
 from spark_partq.spark.turns import in_turn
@@ -80,12 +79,12 @@ def columns_for(schema: Struct, key: Sequence[str], select: Sequence[str], key_f
             "string). Say with --select, for each column of the queue, what it is made of",
             columns=", ".join(unknown),
         )
-    return [f"{expression} as {_name(name)}" for name, expression in found.items()]
+    return [f"{expression} as {quoted(name)}" for name, expression in found.items()]
 
 
 def _expression(name: str, type_: Any) -> str | None:
-    if name in COLUMNS and [type_] == types_of(payload_schema(f"{_name(name)} {COLUMNS[name]}"), [name]):
-        return _name(name)
+    if name in COLUMNS and [type_] == types_of(payload_schema(f"{quoted(name)} {COLUMNS[name]}"), [name]):
+        return quoted(name)
     return f"cast({name} as string)" if name in _TEXTS and type_ == "string" else None
 
 
@@ -105,10 +104,6 @@ def _key_in_value(schema: Struct, key: Sequence[str], key_from: str) -> dict[str
             key_from=key_from,
         )
     return {key[0]: f"cast(get_json_object(cast(value as string), '$.{field}') as {type_name(types[key[0]])})"}
-
-
-def _name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 class TopicSink:

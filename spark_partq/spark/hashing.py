@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
-from spark_partq.core.payload.schema import is_hashable
+from spark_partq.core.payload.schema import is_hashable, quoted
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
@@ -76,8 +76,3 @@ def _murmur2(keys: pa.Array) -> pa.Array:
 
 def _hashable(name: str, type_: object) -> str:
     return quoted(name) if is_hashable(type_) else f"to_json(struct({quoted(name)}))"
-
-
-def quoted(name: str) -> str:
-    """How SQL writes the column of exactly this name, whatever characters the name contains."""
-    return "`" + name.replace("`", "``") + "`"

@@ -9,11 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from spark_partq.core.errors import InvalidArgumentError
-from spark_partq.core.payload.schema import Struct, check_same_columns, with_columns
+from spark_partq.core.payload.schema import Struct, check_same_columns, quoted, with_columns
 from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
 from spark_partq.spark.driver import Driver
-from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, writing_once
 from spark_partq.spark.sink import append_once
 from spark_partq.storage.group.handle import open_group

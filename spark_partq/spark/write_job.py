@@ -14,8 +14,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from spark_partq.core.ids import QueuePartition
+from spark_partq.core.payload.schema import quoted
 from spark_partq.core.queue.manifest import NewFile
-from spark_partq.spark.hashing import Expression, quoted, selected
+from spark_partq.spark.hashing import Expression, selected
 from spark_partq.spark.micro_batch import SOURCE
 from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.queue.handle import Queue

@@ -22,7 +22,7 @@ from spark_partq.core.errors import (
     StoreUnavailableError,
     UnsupportedTableError,
 )
-from spark_partq.core.payload.schema import Struct
+from spark_partq.core.payload.schema import Struct, quoted
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.files.asking import asked_again, tells_of_connection
 from spark_partq.storage.files.credentials import redacted
@@ -143,7 +143,7 @@ class DeltaTarget:
         """SQL conditions that each row must fulfil, by name."""
         columns = self.schema["fields"]
         found = {
-            f"{column['name']} NOT NULL": f"{_quoted(column['name'])} IS NOT NULL"
+            f"{column['name']} NOT NULL": f"{quoted(column['name'])} IS NOT NULL"
             for column in columns
             if not column["nullable"]
         }
@@ -317,7 +317,3 @@ def _is_out_of_reach(error: Exception) -> bool:
 def _said(error: Exception, place: Store) -> str:
     """The error text of delta-rs, in one line without colours."""
     return redacted(" ".join(_COLOUR.sub("", str(error)).split()), place.storage_options)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

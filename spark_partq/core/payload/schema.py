@@ -185,11 +185,16 @@ def type_name(type_: Any) -> str:
         return f"array<{type_name(type_['elementType'])}>"
     if type_["type"] == "map":
         return f"map<{type_name(type_['keyType'])},{type_name(type_['valueType'])}>"
-    return "struct<" + ",".join(f"{_quoted(f['name'])}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
+    return "struct<" + ",".join(f"{_field_name(f['name'])}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
 
 
-def _quoted(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+def _field_name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
+
+
+def quoted(name: str) -> str:
+    """How SQL writes exactly this name, whatever characters the name contains."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def types_of(struct: Struct, columns: Sequence[str]) -> list[Any]:
