@@ -13,9 +13,10 @@ import pytest
 
 import spark_partq as partq
 from spark_partq import analysis, plots
+from spark_partq.core.group.events import Isolate, Skip
 from spark_partq.storage.group import control
 from spark_partq.storage.store import Store
-from tests.groups import Consumer
+from tests.groups import Consumer, Lasting
 from tests.helpers import put
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -249,6 +250,30 @@ def test_positions_and_lag(story: str) -> None:
     assert rows(lag[lag["partition"] == 2], "lag")[-1] == (5,)
     assert lag["lag"].max() == 10
     assert lag.groupby("partition")["lag"].last().to_dict() == {0: 10, 1: 10, 2: 5, 3: 6}
+
+
+def test_the_lag_behind_messages_that_are_left_out(store: str) -> None:
+    """U3: a partition whose messages were delivered too often begins another epoch, and goes on behind its dead messages."""
+    partq.create_queue(store, "q", "v long", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(10))
+    a = Lasting(store, "a")
+    a.ack(0, 4)
+
+    def known() -> tuple[tuple[int, int], tuple[int, int]]:
+        facts, acks = analysis.history(store, "g"), analysis.acknowledgements(store, "g")
+        last = analysis.lag(analysis.positions(facts, acks), analysis.enqueued(store, "g")).iloc[-1]
+        (partition,) = partq.describe_group(store, "g").partitions
+        return (last["position"], last["lag"]), (partition.position, partition.lag)
+
+    def decided(event: Isolate | Skip) -> None:
+        a.group.refresh()
+        a.group.decide(lambda: [event], "a")
+
+    decided(Isolate(a.partition_id(0), a.incarnation, "delivered too often"))
+    a.ack(0, 6)
+    assert known() == ((6, 4), (6, 4))
+    decided(Skip(a.partition_id(0), a.incarnation, 6, 9, "dead", "dead-messages", frozenset()))
+    assert known() == ((9, 1), (9, 1))
 
 
 def test_the_lag_of_messages_that_were_removed_is_not_known(story: str) -> None:

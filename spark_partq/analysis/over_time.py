@@ -11,23 +11,29 @@ from spark_partq.analysis.frames import frame_of, rows_of
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.ids import PartitionId
 
-_OFFSETS = (Kind.PARTITION_ADDED, Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.FLOOR, Kind.POSITION_RESET)
+# Facts that give the group's position as their `offset`. `Skipped` gives it as `delivered`.
+_OFFSETS = (
+    Kind.PARTITION_ADDED, Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.FLOOR, Kind.POSITION_RESET, Kind.ISOLATED,
+)  # fmt: skip
+# Facts that begin an epoch under which the owner acknowledges.
+_EPOCHS = (Kind.GRANTED, Kind.ISOLATED)
 
 
 def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame:
     """The group's position in each partition, at each time at which it is known.
 
-    Facts tell the position when an ownership begins or ends and when maintenance fixes the position; `acks` (from `acknowledgements`) add
-    what was acknowledged lately.
+    Facts tell the position when an ownership begins or ends, when maintenance fixes the position, and when messages are left out as dead or
+    expired; `acks` (from `acknowledgements`) add what was acknowledged lately.
     """
     names: dict[str, str] = {}
     valid: set[tuple[Any, ...]] = set()
     points: list[tuple[Any, PartitionId, int, bool]] = []
     for fact in rows_of(facts):
-        if fact.kind in _OFFSETS:
+        if fact.kind in (*_OFFSETS, Kind.SKIPPED):
             names[fact.queue_id] = fact.queue
-            points.append((fact.at, (fact.queue_id, fact.partition), fact.offset, True))
-        if fact.kind == Kind.GRANTED:
+            offset = fact.delivered if fact.kind == Kind.SKIPPED else fact.offset
+            points.append((fact.at, (fact.queue_id, fact.partition), offset, True))
+        if fact.kind in _EPOCHS:
             valid.add((fact.queue_id, fact.partition, fact.epoch, fact.incarnation))
     if acks is not None:
         for row in rows_of(acks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from spark_partq.core import arguments
 from spark_partq.core.group.explain import Explanation
 from spark_partq.spark.driver import claims
 from spark_partq.storage.group import handle as _groups
@@ -126,6 +127,7 @@ def reset_offsets(
     GroupNotFoundError, QueueNotFoundError, InvalidArgumentError, OffsetOutOfRangeError, QueueFencedError, ReplicaError
         Nothing was changed.
     """
+    arguments.truth("dry_run", dry_run)
     return _reset.reset_offsets(
         Store.at(store, storage_options), group, to, queues, dry_run, report or (lambda _: None)
     )

@@ -77,6 +77,7 @@ def create_queue(
     QueueAlreadyExistsError
         If a queue of that name exists; with `exist_ok`, only if that queue differs from what is asked for. The error names each difference.
     """
+    arguments.truth("exist_ok", exist_ok)
     opened = Store.at(store, storage_options)
     columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
     _create.create_queue(opened, queue, columns, key, partitions, key_hash=key_hash, exist_ok=exist_ok, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_partq.core import arguments
 from spark_partq.storage.inspect import replicas as _replicas
 from spark_partq.storage.inspect.replicas import ReplicaStatus
 from spark_partq.storage.procedures import promote as _promotion
@@ -83,6 +84,7 @@ def remove_replica(
     ReplicaError
         If the queue has no such replica, or the replica was promoted or may have been promoted.
     """
+    arguments.truth("force", force)
     there, options = _place(location, replica_options)
     _removal.remove_replica(Store.at(store, storage_options), queue, there, force=force, options=options)
 
@@ -115,6 +117,7 @@ def promote(
         If the queue in this store is no replica, was promoted already, or has never been complete; or if another replica has taken
         over.
     """
+    arguments.truth("force", force)
     return _promotion.promote(Store.at(store, storage_options), queue, force=force, options=primary_options)
 
 

@@ -9,7 +9,7 @@ import typer
 import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, confirm, count
 from spark_partq.cli.output import print_json, say_prose
-from spark_partq.cli.tail import column_value
+from spark_partq.cli.tail import column_values
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.key_values import key_values
 
@@ -31,7 +31,7 @@ def delete_messages(
     files when vacuum_grace_ms has passed. The command does not delete messages that producers write meanwhile: run it again.
     """
     target: Target = context.obj
-    wanted = dict(column_value(text) for text in key)
+    wanted = column_values(key)
     state = open_queue(target.opened, queue).state
     key_values(state, wanted)  # refused before anything is asked
     told = ", ".join(f"{name}={value}" for name, value in wanted.items())

@@ -126,6 +126,6 @@ def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
             raise partq.InvalidArgumentError(f"--settings {file}: {error}", file=file) from None
     values |= {name: text if name.endswith("_ms") else _value(name, text) for name, text in given.items()}
     durations = {name: v for name, v in values.items() if name.endswith("_ms")}
-    return values | {
-        n: None if v == _NONE and _may_be(type(None), n) else duration_ms(v, n) for n, v in durations.items()
-    }
+    values |= {n: None if v == _NONE and _may_be(type(None), n) else duration_ms(v, n) for n, v in durations.items()}
+    QueueSettings.parse(values)  # a file may name other arguments of create_queue, which are no settings
+    return values

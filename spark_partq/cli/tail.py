@@ -26,7 +26,8 @@ def tail(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN=VALUE", help="Only messages with this value in a column of the key. May be repeated."
+            metavar="COLUMN=VALUE",
+            help="Only messages with this value in a column of the key. Repeat it for each column.",
         ),
     ] = None,
     follow: Annotated[
@@ -43,7 +44,7 @@ def tail(
     and its columns, as far as they fit.
     """
     target: Target = context.obj
-    wanted = dict(column_value(text) for text in key or [])
+    wanted = column_values(key or [])
     reader = Tail(open_queue(target.opened, queue), wanted)
     stop = Stop() if follow else None  # a signal that comes while the first are read is heeded, too
     found = reader.last(count)
@@ -60,12 +61,23 @@ def tail(
         go_on(stop, every, more)
 
 
-def column_value(text: str) -> tuple[str, str]:
-    """The two sides of an argument ``COLUMN=VALUE``."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"--key {text!r} is not of the form COLUMN=VALUE")
-    return name, value
+def column_values(texts: list[str]) -> dict[str, str]:
+    """Columns and their values, from arguments of the form ``COLUMN=VALUE``.
+
+    Raises
+    ------
+    typer.BadParameter
+        If an argument is of another form, or a column is given twice: a message has one value in a column.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"--key {text!r} is not of the form COLUMN=VALUE")
+        if name in found:
+            raise typer.BadParameter(f"--key {name} is given twice: run the command for one key at a time")
+        found[name] = value
+    return found
 
 
 def _print(message: Message, as_json: bool) -> None:

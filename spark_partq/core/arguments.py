@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.stored import MOST
@@ -35,6 +35,20 @@ def seconds_or_none(argument: str, value: object) -> None:
     """Refuse what is neither None nor a number of at least 0 (`InvalidArgumentError`)."""
     is_time = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
     _check(argument, value, value is None or is_time, "is no number of seconds of at least 0")
+
+
+def whole_numbers_by_partition(argument: str, value: object) -> None:
+    """Refuse what does not map partitions to whole numbers, such as ``{("orders", 3): 120}`` (`InvalidArgumentError`)."""
+    is_right = isinstance(value, Mapping) and all(_is_partition(p) and _is_whole(n) for p, n in value.items())
+    _check(argument, value, is_right, "does not map partitions to whole numbers, as {('orders', 3): 120} does")
+
+
+def _is_partition(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and _is_whole(value[1])
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def truth(argument: str, value: object) -> None:

@@ -165,8 +165,13 @@ class Driver:
                     for session in self._sessions
                     if added.hears(session)
                 ]
-            for report in known:
-                added.call(report)
+            try:
+                for report in known:
+                    added.call(report)
+            except BaseException:
+                with self._lock:
+                    self._listeners.remove(added)
+                raise
 
     def sessions(self, group: str, store: str | None = None) -> list[Session]:
         with self._lock:
@@ -240,20 +245,21 @@ class Driver:
             self._apply_report(session, {"lost": lost})
 
     def _apply_report(self, session: Session, message: Message) -> str | None:
-        """Apply a planner's report and call the listeners; returns the error of a callback, if one raised."""
+        """Apply a planner's report and call every listener. Returns the first error of a callback, if one raised."""
         assigned, revoked, lost = (_partitions(message.get(what, [])) for what in ("assigned", "revoked", "lost"))
         with self._lock:
             session.owned = (session.owned - set(revoked) - set(lost)) | set(assigned)
             session.active.update(message.get("active", {}))
             session.batch = message.get("batch", session.batch)
             listeners = [added for added in self._listeners if added.hears(session)]
-        try:
-            for listener in listeners:
+        failed = None
+        for listener in listeners:
+            try:
                 listener.call(message)
-        except BaseException as error:  # also one that would end this thread, and with it the listeners
-            _log.exception("a listener of group %s failed", session.group)
-            return f"{type(error).__name__}: {error}"
-        return None
+            except BaseException as error:  # also one that would end this thread, and with it the listeners
+                _log.exception("a listener of group %s failed", session.group)
+                failed = failed or f"{type(error).__name__}: {error}"
+        return failed
 
 
 def _partitions(values: Sequence[Sequence[Any]]) -> list[QueuePartition]:

@@ -306,8 +306,24 @@ def test_whatever_a_listener_raises_is_told(driver: Driver, error: type[BaseExce
         def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
             raise error("no database")
 
+    other = Recorder()
     driver.add_listener("g", Broken())
+    driver.add_listener("g", other)
     client = DriverClient(address_of(driver), GREETING, Handler())
-    for _ in range(2):
+    for n in range(2):
         with pytest.raises(partq.ListenerError, match=f"{error.__name__}: no database"):
             client.request({"group": "g", "assigned": [["q", 0]]}, 10)
+        assert len(other.calls) == n + 1  # each listener is told, whatever another one raises
+
+
+def test_a_listener_that_raises_while_it_is_added_is_not_added(driver: Driver) -> None:
+    client = DriverClient(address_of(driver), GREETING, Handler())
+    client.request({"group": "g", "assigned": [["q", 0]]})
+
+    class NotReady(partq.RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+            raise OSError("not ready")
+
+    with pytest.raises(OSError, match="not ready"):
+        driver.add_listener("g", NotReady())
+    client.request({"group": "g", "assigned": [["q", 1]]}, 10)

@@ -320,6 +320,11 @@ def a_listener_that_fails(world: World) -> None:
     queries.driver().add_listener("fails", Listener())
 
 
+def a_settings_file_with_another_argument(world: World) -> None:
+    """`wrong.toml` says `partitions = 4`."""
+    (world.folder / "wrong.toml").write_text("partitions = 4\n")
+
+
 def a_settings_file(world: World) -> None:
     """`wrong.toml` says `retention_ms = "7 weeks"`."""
     (world.folder / "wrong.toml").write_text('retention_ms = "7 weeks"\n')

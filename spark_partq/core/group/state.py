@@ -238,7 +238,7 @@ class GroupState:
             of = "" if fact.partition is None else f" of partition {fact.partition} of queue {fact.queue!r}"
             raise CorruptTableError(
                 f"fact {self.seq} ({fact.kind}{of}) cannot follow those before it ({stored.reason(error)}): the table was edited. Restore "
-                "it from a backup or from an earlier version of the table, or delete the group and go on with one of another name",
+                "it from a backup or from an earlier version, or go on with a group of another name, and delete this one once that one has begun",
                 seq=self.seq,
             ) from error
         self.seq += 1

@@ -220,7 +220,7 @@ class ControlTable:
             if row["seq"] > state.seq:
                 raise CorruptTableError(
                     f"{self._table} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
-                    "from a backup or from an earlier version, or delete the group and go on with one of another name",
+                    "from a backup or from an earlier version, or go on with a group of another name, and delete this one once that one has begun",
                     group=self._group,
                     version=version,
                     seq=state.seq,

@@ -176,7 +176,8 @@ class FactReader:
         if facts.num_rows != file.end - file.first or numbers[0].as_py() != file.first:
             raise CorruptTableError(
                 f"{self._what}, version {self._version}, has facts {numbers[0]} and up where {file.first} to {file.end - 1} should be: facts are missing. "
-                "Restore the table from a backup or from an earlier version, or delete the group and go on with one of another name",
+                "Restore the table from a backup or from an earlier version, or go on with a group of another name, and delete this one once "
+                "that one has begun",
                 path=file.path,
                 version=self._version,
             )

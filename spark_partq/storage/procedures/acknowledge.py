@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_partq.core import arguments
 from spark_partq.core.delivery.member import same_lineage
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.group.acks import AckRow
@@ -28,7 +29,13 @@ def acknowledge(
     ----------
     claims : dict
         The partitions that queries of this driver own.
+
+    Raises
+    ------
+    InvalidArgumentError
     """
+    arguments.whole_numbers_by_partition("offsets", offsets)
+    arguments.whole_numbers_by_partition("epochs", epochs or {})
     group = open_group(store, name)
     while True:
         rows, refused = _rows(group, offsets, epochs, claims)
@@ -83,11 +90,7 @@ def _rows(
         if own.flow is None or not same_lineage(own, incarnation, epoch):
             refused.append(partition)
             continue
-        if (
-            isinstance(offset, bool)
-            or not isinstance(offset, int)
-            or not 0 <= offset <= state.delivered(partition_id, acks)
-        ):
+        if not 0 <= offset <= state.delivered(partition_id, acks):
             raise InvalidArgumentError(
                 f"offset {offset!r} of partition {number} of queue {queue!r} cannot be acknowledged: give the next offset that the group wants, at most "
                 f"{state.delivered(partition_id, acks)}, up to which the partition was delivered",

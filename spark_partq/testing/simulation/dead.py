@@ -12,6 +12,7 @@ from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.queue.manifest import decode as decode_manifest
 from spark_partq.core.queue.manifest import parse_name
 from spark_partq.core.queue.sink_ids import redriven_sink
+from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import Kind as ReplicaKind
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
@@ -21,7 +22,7 @@ from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.store import Store, partition_folder
 from spark_partq.testing.simulation.reader import Reader
 from spark_partq.testing.simulation.setup import PRIMARY
-from spark_partq.testing.simulation.stored import Message, StoredPartition, rows_of
+from spark_partq.testing.simulation.stored import Message, StoredPartition, hashes_of_keys, rows_of
 
 QUEUE = "dead"
 
@@ -85,7 +86,7 @@ class DeadMessages:
     holds : bool
         What follows a dead message of its key goes there, too.
     apart : bool
-        One group may have put aside messages of a key that another has read: each is given what is put back of the other's, too.
+        One group may let messages of a key expire that another has read: each is given what is put back of the other's, too.
     too_old : function
         Whether a message that was enqueued then, in milliseconds since 1970, is too old now.
     live : str
@@ -172,13 +173,16 @@ class DeadMessages:
         }
 
     def left_out(
-        self, group: str, messages: Mapping[int, Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]
+        self, group: str, messages: Mapping[int, Message], skipped: GroupFact, log: StoredPartition, queue: QueueState
     ) -> str:
-        """A group leaves out messages, by their offsets, as a fact says; what is wrong, or nothing."""
+        """A group leaves out messages of a partition, by their offsets, as a fact says; what is wrong, or nothing.
+
+        Of a message that was put aside and is deleted by now, in both queues, the group may know the key, or not.
+        """
         body, held = json.loads(skipped.body or "{}"), self.held.setdefault(group, set())
         self.left_out_of.setdefault(group, set()).update(message.id for message in messages.values())
         keys = {message.key for message in messages.values()}
-        if body["why"] == "expired" and (early := self._early(messages, enqueued_ms)):
+        if body["why"] == "expired" and (early := self._early(messages, log.enqueued_ms)):
             return f"EARLY: {', '.join(early)} left out, and not too old"
         if body["why"] == "held" and not keys <= held:
             return f"HELD: group {group} leaves out messages of {keys - held}, of which none is dead"
@@ -186,7 +190,9 @@ class DeadMessages:
             lost = [message.id for message in messages.values()] if body["why"] != "expired" else []
             return f"DEAD LOST: group {group} leaves out {', '.join(lost)} for good" if lost else ""
         if self.holds:
-            held.update(key for key in keys if key is not None)
+            there = {message.key for at, message in messages.items() if at not in log.deleted}
+            hashes = hashes_of_keys(queue, keys)
+            held.update(key for key, hash_ in hashes.items() if key in there or hash_ in body.get("holds", ()))
         number = skipped.partition_id[1]
         missing = [m.id for at, m in messages.items() if (group, number, at, m.id) not in self._moves]
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
@@ -232,7 +238,9 @@ class DeadMessages:
     def is_out_of_order(self, group: str, id_: str) -> bool:
         """Whether a message that was put back may come to a group after later ones of its key."""
         overtaken = self._former | self._died_again if self.interrupted else self._former
-        in_order = self.holds and not self.apart and id_ in self.redriven.get(group, ()) and id_ not in overtaken
+        # Each group is given what other groups had put aside, too, in their order.
+        apart = self.apart or len(set(map(frozenset, self.left_out_of.values()))) > 1
+        in_order = self.holds and not apart and id_ in self.redriven.get(group, ()) and id_ not in overtaken
         return id_ in self.all_redriven and not in_order
 
     def of(self, group: str) -> set[str]:

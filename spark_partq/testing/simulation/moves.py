@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from spark_partq.storage.procedures.place import identities
 from spark_partq.testing.simulation.setup import PRIMARY
-from spark_partq.testing.simulation.stored import StoredQueue
+from spark_partq.testing.simulation.stored import StoredQueue, hashes_of_keys
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.oracle import Oracle
@@ -33,10 +30,9 @@ def _held(oracle: Oracle, uri: str, stored: StoredQueue) -> dict[str, set[str]]:
     if stored.state is None:
         return {}
     queue_id = stored.state.queue_id
-    keys = sorted({message.key for message in oracle.sent.values() if message.key is not None})
-    hashes = identities(stored.state, pa.record_batch({"k": pa.array(keys, pa.string())}), [None] * len(keys))
+    hashes = hashes_of_keys(stored.state, {message.key for message in oracle.sent.values()})
     return {
-        group: {key for key, hash_ in zip(keys, hashes, strict=True) if hash_ in state.held.get(queue_id, ())}
+        group: {key for key, hash_ in hashes.items() if hash_ in state.held.get(queue_id, ())}
         for (place, group), state in oracle.groups.items()
         if place == uri
     }

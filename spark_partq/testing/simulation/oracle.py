@@ -282,13 +282,14 @@ class Oracle:
 
     def _group_lives(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         reader, stored = self.readers.setdefault(name, Reader()), self.queues.get((uri, "q"), StoredQueue())
-        is_there = stored.state is not None and fact.queue_id == stored.state.queue_id  # or deleted meanwhile
+        queue = stored.state
+        is_there = queue is not None and fact.queue_id == queue.queue_id  # or deleted meanwhile
         if fact.kind == Kind.GROUP_DELETED:
             reader.forget()
-        if fact.kind == Kind.SKIPPED and is_there:
+        if fact.kind == Kind.SKIPPED and queue is not None and is_there:
             number, log = fact.partition_id[1], stored.partitions[fact.partition_id[1]]
             left_out = {n: self.sent[id_] for n, id_ in self.dead.in_range(name, log, fact).items()}
-            self.fail(self.dead.left_out(name, left_out, fact, log.enqueued_ms))
+            self.fail(self.dead.left_out(name, left_out, fact, log, queue))
             reader.lose(number, [message.id for message in left_out.values()], fact.delivered or 0)
         self.dead.decided(name, fact)
         # The copy had nothing of it: it is created now, and its format may be raised.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,18 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import Add, Entry
 from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.procedures.place import identities
 from spark_partq.storage.queue.file_index import offsets_of
 
 _SINK_UNDER_A_MAP = re.compile(r"partq:sink/[^/]+/\d+")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def hashes_of_keys(queue: QueueState, keys: Iterable[str | None]) -> dict[str, int]:
+    """The hash by which a group holds a key, of each key."""
+    found = sorted({key for key in keys if key is not None})
+    hashes = identities(queue, pa.record_batch({"k": pa.array(found, pa.string())}), [0] * len(found))
+    return dict(zip(found, hashes, strict=True))
 
 
 class Violation(Exception):

@@ -171,6 +171,35 @@ def test_no_log_at_all(at: Path) -> None:
     assert "its control table has no log any more" in the_fault(at)
 
 
+@pytest.mark.parametrize("lost", ["control", "control/_delta_log"])
+def test_a_control_table_that_was_removed_before_its_second_commit(store: str, lost: str) -> None:
+    """The acknowledgements show that the table was there: the next query would make another one, and begin again."""
+    partq.create_queue(store, "q", "v long", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(10))
+    Consumer(store, "a").ack(0, 7)
+    shutil.rmtree(Path(store) / "groups/g" / lost)
+    found = checked(Path(store))
+    assert "its control table has no log any more; restore its folder from a backup" in str(found.faults[0])
+    assert not any("start a query" in str(finding) for finding in found.findings)
+
+
+def test_the_remedy_of_a_damaged_group_keeps_its_messages(store: str) -> None:
+    """The advice is followed in its order, while maintenance runs: another group first, then the damaged one is deleted."""
+    partq.create_queue(store, "q", "v long", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(20))
+    Consumer(store, "a", group="fast").ack(0, 20)
+    Consumer(store, "a").ack(0, 5)
+    control(Path(store))[-1].unlink()
+    (remedy,) = {fault.remedy for fault in checked(Path(store)).faults if fault.about == "group g"}
+    assert remedy.index("as a group of another name") < remedy.index("only then delete this group")
+    with pytest.raises(partq.CorruptTableError):  # it cannot be known what the group still needs
+        partq.maintain(store)
+    Consumer(store, "a", group="other", starts=5)
+    partq.delete_group(store, "g")
+    partq.maintain(store)
+    assert partq.describe_queue(store, "q").partitions[0].depth == 15
+
+
 def test_a_replaced_file(at: Path) -> None:
     edit(control(at)[0], lambda rows: rows[0].update(cause="nothing happened, and at some length"))
     assert "was replaced" in the_fault(at)

@@ -16,8 +16,8 @@ LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
 RESTORE = "restore {0} from a backup"
 # The remedy for a group whose facts or acknowledgements were read and are damaged. For a group that may be whole, deletion is not suggested.
 RESTORE_GROUP = (
-    "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints, as a group of "
-    "another name, from the startingOffsets at which it is to go on"
+    "restore its folder from a backup. Or start its queries with new checkpoints, as a group of another name, from the startingOffsets at which "
+    "they are to go on, and only then delete this group (spark-partq delete-group): until then it keeps its messages from being removed"
 )
 NEXT_SYNC = (
     "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"

@@ -52,8 +52,9 @@ class GroupCheck(Check):
         acks = self._read_acks()
         control = control_log(self.store, self.name)
         if not control.exists():
-            if acks is None or acks.beats.keys() != {BY_A_PROMOTION}:  # else it has attached, and no member has joined
-                self._no_log("control", f"{group_folder(self.name)}/control")
+            writers = set[str]() if acks is None else set(acks.beats)
+            if writers != {BY_A_PROMOTION}:  # else it has attached, and no member has joined
+                self._no_log("control", f"{group_folder(self.name)}/control", existed=bool(writers - {BY_A_PROMOTION}))
             return
         control.refresh()
         newer = self._check_truncated(control)
@@ -106,14 +107,14 @@ class GroupCheck(Check):
         acks = self._read_acks()
         return acks is None or bool(acks.beats.keys() - {BY_A_PROMOTION})
 
-    def _no_log(self, table: str, folder: str) -> None:
-        """Report a table without a log.
+    def _no_log(self, table: str, folder: str, existed: bool = False) -> None:
+        """Report a table without a log. `existed` says that another table shows that it had one.
 
         Without the control table it is not known what the group reads, so it may be a copy with any replica of the store.
         """
         if self._replicas:
             self.warn(f"its {table} table has no log yet", NEXT_SYNC)
-        elif all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
+        elif not existed and all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
             what = f"its {table} table has no log and no file of a later commit than the first: the process that made it ended before that"
             self.warn(what, "nothing, if nobody has removed the log: the next query of the group makes the table")
         elif self._unseen:

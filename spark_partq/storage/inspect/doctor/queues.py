@@ -16,6 +16,7 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import told_of_stuck
 from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
+from spark_partq.storage.inspect.doctor.groups import GroupCheck
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import COLUMNS, MOST_FACTS
@@ -113,6 +114,11 @@ class QueueCheck(Check):
             try:
                 exists = group.exists()
             except (PartqError, *MALFORMED):  # its own check reports it
+                continue
+            of_group = Diagnosis(self.store.uri)
+            if not exists:
+                GroupCheck(self.store, name, of_group).check()
+            if of_group.faults:  # it has lost its control table, and a query would make another one
                 continue
             if not exists or state.queue_id not in group.state.queues:
                 start = f"start a query of the group that reads queue {self.name}"
