@@ -100,8 +100,8 @@ class FaultyFiles:
     def info(self, path: str) -> FileInfo | None:
         return self._do("info", path, lambda: self.files.info(path))
 
-    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
-        found = self._do("list_files", folder, lambda: self.files.list_files(folder, after))
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
+        found = self._do("list_files", folder, lambda: self.files.list_files(folder, after, prefix))
         return [info for info in found if not self._is_late(f"{folder}/{info.name}" if folder else info.name)]
 
     def list_folders(self, folder: str) -> list[str]:

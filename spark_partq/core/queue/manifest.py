@@ -50,7 +50,7 @@ class ManifestName(NamedTuple):
 
     @property
     def file(self) -> str:
-        return f"{self.sink_id}~{self.batch_id:020d}.{self.number}.json"
+        return f"{prefix_of(self.sink_id)}{self.batch_id:020d}.{self.number}.json"
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,11 @@ def last_that_holds(
 ) -> Manifest | None:
     """Of a batch's manifests, in order, the last one that holds: the batch goes on with it."""
     return next((m for m in reversed(list(manifests)) if m.holds(generations, recorded)), None)
+
+
+def prefix_of(sink_id: str) -> str:
+    """How the names of a sink's manifests begin, and no others."""
+    return f"{sink_id}~"
 
 
 def parse_name(file: str) -> ManifestName | None:

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -21,8 +22,10 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 # What is no plain file must not make its reader wait.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# So often a folder is listed at most, if files in it are deleted all the time.
+# So often a folder is listed at most, if files come and go all the time.
 _LISTINGS = 10
+# Two changes of a folder within this time may have the same time.
+_TICK_NS = 20_000_000
 
 
 class DiskFiles:
@@ -97,26 +100,38 @@ class DiskFiles:
             return None
         return _info_of(path.rpartition("/")[2], found)
 
-    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
+        before: set[str] | None = None
         for _ in range(_LISTINGS):
-            found, gone = self._listed(folder, after)
-            if not gone:
+            changed_ns, now_ns = self._changed_ns(folder), time.time_ns()
+            found = self._listed(folder, after, prefix)
+            if changed_ns == self._changed_ns(folder) and changed_ns < now_ns - _TICK_NS:
+                break  # nothing came or went meanwhile
+            there = {info.name for info in found}
+            if there and before is not None and before <= there:
                 break
+            before = there
         return sorted(found)
 
-    def _listed(self, folder: str, after: str) -> tuple[list[FileInfo], bool]:
-        """The files, and whether one was deleted while it was looked at: another, put in its place before that, may not be listed."""
-        found, gone = [], False
+    def _listed(self, folder: str, after: str, prefix: str) -> list[FileInfo]:
+        """The files, from one look.
+
+        The operating system reads a large folder in pieces. If others put a file into a piece that was read, and then delete one from a piece that
+        was not, the look finds neither.
+        """
+        found = []
         with self._entries(folder) as entries:
             for entry in entries:
-                if entry.name > after and entry.is_file(follow_symlinks=False):
-                    try:
-                        its = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        gone = True
-                    else:
-                        found.append(_info_of(entry.name, its))
-        return found, gone
+                if entry.name > after and entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append(_info_of(entry.name, entry.stat(follow_symlinks=False)))
+        return found
+
+    def _changed_ns(self, folder: str) -> int:
+        """When a file last came into a folder or went from it, as exactly as the operating system keeps it."""
+        with contextlib.suppress(OSError):  # the look tells of it
+            return os.stat(self._at(folder)).st_mtime_ns
+        return 0
 
     def list_folders(self, folder: str) -> list[str]:
         with self._entries(folder) as entries:

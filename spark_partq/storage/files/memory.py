@@ -51,9 +51,10 @@ class MemoryFiles:
         found = self._find(path)
         return None if found is None else FileInfo(path.rpartition("/")[2], len(found[0]), found[1], found[1])
 
-    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
         with self._lock:
-            found = [(name, file) for name, file in self._folders.get(folder, {}).items() if name > after]
+            there = self._folders.get(folder, {}).items()
+            found = [(name, file) for name, file in there if name > after and name.startswith(prefix)]
         return sorted(FileInfo(name, len(data), at, at) for name, (data, at) in found)
 
     def list_folders(self, folder: str) -> list[str]:

@@ -78,15 +78,22 @@ class ObjectFiles:
         except FileMissing:
             return None
 
-    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
+        start = max(after, prefix)
+
         def below() -> list[Any]:
-            if not after:
+            if not start:
                 return list(self._store.list_with_delimiter(folder)["objects"])
-            pages = self._store.list(folder, offset=f"{folder}/{after}")
-            return [meta for page in pages for meta in page]
+            found: list[Any] = []
+            for page in self._store.list(folder, offset=f"{folder}/{start}"):
+                found += page
+                if not page[-1]["path"].startswith(f"{folder}/{prefix}"):
+                    break  # pages come by name
+            return found
 
         depth = folder.count("/") + 1 if folder else 0
-        return sorted(_info(meta) for meta in self._asked(folder, "read", below) if meta["path"].count("/") == depth)
+        there = [_info(meta) for meta in self._asked(folder, "read", below) if meta["path"].count("/") == depth]
+        return sorted(info for info in there if info.name.startswith(prefix))
 
     def list_folders(self, folder: str) -> list[str]:
         found = self._asked(folder, "read", lambda: self._store.list_with_delimiter(folder or None))

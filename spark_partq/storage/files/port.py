@@ -97,10 +97,11 @@ class Files(Protocol):
         """Size and time of a file; None if there is none."""
         ...
 
-    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
-        """The files directly in a folder whose names sort after `after`, by name; none if there is no such folder.
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
+        """The files directly in a folder whose names sort after `after` and begin with `prefix`, by name; none if there is no such folder.
 
-        What is no plain file (a symbolic link, a device) is left out.
+        A file that exists all the time is listed. So is one of two files if others put the second before they delete the first. What is
+        no plain file (a symbolic link, a device) is left out.
         """
         ...
 

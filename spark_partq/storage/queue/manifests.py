@@ -18,6 +18,7 @@ from spark_partq.core.queue.manifest import (
     encode,
     last_that_holds,
     parse_name,
+    prefix_of,
 )
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge, is_litter
@@ -48,7 +49,7 @@ class Manifests:
 
     def of_sink(self, sink_id: str) -> dict[ManifestName, FileInfo]:
         """Those of a sink, sorted."""
-        found = self._named(self._files.list_files(self.folder, after=sink_id))
+        found = self._named(self._files.list_files(self.folder, prefix=prefix_of(sink_id)))
         mine = {name: info for name, info in found.items() if name.sink_id == sink_id}
         if mine:  # whoever put the last one may not have forced it yet
             self._files.force(self.folder)

@@ -228,8 +228,8 @@ class SimulatedFiles:
     def info(self, path: str) -> FileInfo | None:
         return self._do("info", path, lambda: self._files.info(path))
 
-    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
-        return self._do("list_files", folder, lambda: self._files.list_files(folder, after))
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
+        return self._do("list_files", folder, lambda: self._files.list_files(folder, after, prefix))
 
     def list_folders(self, folder: str) -> list[str]:
         return self._do("list_folders", folder, lambda: self._files.list_folders(folder))

@@ -315,6 +315,34 @@ def test_a_file_that_is_replaced_by_another_while_it_is_listed(
     assert [info.name for info in files.list_files("a")] == ["3"]
 
 
+@pytest.mark.parametrize("replaced", [1, 2])
+def test_files_that_are_replaced_while_a_large_folder_is_read_in_pieces(
+    files: DiskFiles, monkeypatch: pytest.MonkeyPatch, replaced: int
+) -> None:
+    """The second is put into a piece that was read, and the first is deleted before its piece is read."""
+    for n in range(3):
+        files.put(f"a/other~{n}", b"x")
+    files.put("a/sink~1", b"x")
+    entries, left = files._entries, list(range(1, 1 + replaced))
+
+    @contextlib.contextmanager
+    def in_pieces(folder: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        def pieces(listed: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+            yield from listed[:3]
+            if left:
+                was = left.pop(0)
+                files.put(f"a/sink~{was + 1}", b"x")
+                files.delete(f"a/sink~{was}")
+                listed = [entry for entry in listed if entry.name != f"sink~{was}"]
+            yield from listed[3:]
+
+        with entries(folder) as found:
+            yield pieces(sorted(found, key=lambda entry: entry.name))
+
+    monkeypatch.setattr(files, "_entries", in_pieces)
+    assert [info.name for info in files.list_files("a", prefix="sink~")] == [f"sink~{1 + replaced}"]
+
+
 def test_a_file_that_goes_while_its_folder_is_deleted(files: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest goes, too."""
     for n in range(5):
