@@ -122,6 +122,10 @@ class Store:
             files.force_writes(seen=False)
         return files
 
+    @property
+    def forces_writes(self) -> bool:
+        return self._forces_writes
+
     def force_writes(self) -> None:
         """From now on, who has this store, or is sent it, forces to the disk what it writes there; what it has seen so far is forced, too."""
         if not self._forces_writes:

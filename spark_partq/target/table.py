@@ -41,6 +41,7 @@ _FAILED = (
     ValueError,
 )  # delta-rs raises the last two when a place cannot be reached, and when a log entry is damaged
 _LOG = "_delta_log"
+_OF_VERSION = re.compile(r"\d{20}\.")
 _CONSTRAINT = "delta.constraints."
 _FORGETS = "delta.settransactionretentionduration"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
@@ -163,8 +164,9 @@ class DeltaTarget:
             return
         if str(self._table.metadata().id) != self._id:
             raise UnsupportedTableError(
-                f"{self.what} was replaced by another table while the query ran: its positions are gone, and nothing was written to the new "
-                "one. Start the query again if the new table shall get the messages from the group's position on",
+                f"{self.what} was replaced by another table while the query ran, and nothing was written to the new one. Start the query again "
+                "if the new table shall get the messages from the group's position on. If the new table was made by overwriting the old one, "
+                "its log still has the positions: then give the sink another name=, or it leaves out the messages that the old table had",
                 table=self._place.uri,
             )
         protocol, configuration = self._table.protocol(), self._table.metadata().configuration
@@ -203,12 +205,24 @@ class DeltaTarget:
         self._force(self._table.version())
 
     def _force(self, version: int) -> None:
-        """Force that version to the disk: a group must not go on behind rows that could be lost in a power cut."""
-        if self._forced != version:
-            with contextlib.suppress(FileMissing):  # the entry was cleaned up; a checkpoint has its content
-                self._place.files.force(_entry_path(version))
+        """Force the log up to a version to the disk: a group must not go on behind rows that could be lost in a power cut.
+
+        Another sink may have died before it forced its entry, and another program may have committed since.
+        """
+        if self._place.forces_writes and self._forced < version:
+            for path in self._unforced(version):
+                with contextlib.suppress(FileMissing):  # it was cleaned up; a checkpoint has its content
+                    self._place.files.force(path)
             self._place.files.force(_LOG)
             self._forced = version
+
+    def _unforced(self, version: int) -> list[str]:
+        """The files of the log that may not be on the disk. A checkpoint has what the entries before it say."""
+        if self._forced >= 0:
+            return [_entry_path(number) for number in range(self._forced + 1, version + 1)]
+        names = [info.name for info in self._place.files.list_files(_LOG) if _OF_VERSION.match(info.name)]
+        checkpointed = max((int(name[:20]) for name in names if ".checkpoint." in name), default=0)
+        return [f"{_LOG}/{name}" for name in names if checkpointed <= int(name[:20]) <= version]
 
     def _entry(self) -> FileInfo | None:
         """The file of the table's version. It shows whether the folder has another table by now, as delta-rs asks only for later versions."""

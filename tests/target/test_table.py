@@ -80,7 +80,34 @@ def test_a_commit_is_forced_before_it_is_told(place: Store, target: DeltaTarget,
     assert any(".parquet" in path or path.endswith(".tmp") for path in forced)
     forced.clear()
     other.refresh()  # whoever committed may have died before
-    assert forced == [entry, log]
+    assert [Path(path).name[:20] for path in forced] == [f"{version:020}" for version in range(3)] + ["_delta_log"]
+
+
+@pytest.mark.parametrize("opened", ["before", "after"])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_an_entry_below_that_of_another_program_is_forced(
+    place: Store, target: DeltaTarget, forced: list[str], opened: str, checkpointed: bool
+) -> None:
+    """A sink died between its commit and the forcing; then another program committed."""
+    place.force_writes()
+    target.refresh()
+    other = DeltaTarget(place) if opened == "before" else None
+    if other is not None:
+        other.refresh()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "_force", lambda _: None)
+        target.commit(files(place, [1]), {"a": 7})
+    rows = arrow_schema(payload_schema(COLUMNS)).empty_table()
+    write_deltalake(place.uri, rows, mode="append")
+    if checkpointed:
+        DeltaTable(place.uri).create_checkpoint()
+    forced.clear()
+    other = other or DeltaTarget(place)
+    other.refresh()
+    assert other.recorded("a") == 7
+    names = {Path(path).name for path in forced}
+    assert "00000000000000000001.json" in names or "00000000000000000002.checkpoint.parquet" in names
+    assert "00000000000000000002.json" in names and "_delta_log" in names
 
 
 def test_positions_without_rows(place: Store, target: DeltaTarget) -> None:

@@ -139,11 +139,14 @@ class DiskFiles:
 
     def make_folder(self, folder: str) -> None:
         with self._writing(folder):
+            new = [path for path in (self._root, *_above(self._root)) if path and not os.path.isdir(path)]
             os.makedirs(self._root, exist_ok=True)
             with self._folder(folder, make=True):
                 pass
             for made in (folder, *_above(folder)):
                 self._force_names(made)
+            for path in new if self._forces else ():
+                _force(os.path.dirname(path))
 
     def delete(self, path: str) -> None:
         folder, _, name = path.rpartition("/")
@@ -293,7 +296,7 @@ class DiskFiles:
 
 
 def _above(folder: str) -> Iterator[str]:
-    """The folders that a folder is in, from the inside, with the store's own."""
+    """The folders that a folder is in, from the inside; the last one is empty."""
     while folder:
         folder = folder.rpartition("/")[0]
         yield folder

@@ -129,3 +129,18 @@ def test_a_write_that_is_not_forced_is_found(
     machine = Machine(tmp_path, monkeypatch, every=5, planted=bug)
     with pytest.raises((AssertionError, partq.PartqError)):
         machine.run("disk")
+
+
+def test_folders_above_a_new_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store makes the folders that lead to it, too."""
+    live, image = tmp_path / "live", tmp_path / "image"
+    live.mkdir()
+    power = Power(live, monkeypatch, lambda: None)
+    try:
+        store = Store(live / "new" / "deeper" / "store")
+        make(store, 2, durability="disk")
+        Sink(store).write(0, batch_of(0))
+        power.cut(image)
+    finally:
+        power.close()
+    assert sorted(sum(stored(str(image / "new" / "deeper" / "store")).values(), [])) == sorted(batch_of(0))
