@@ -50,11 +50,15 @@ def partition_column(state: QueueState, given: Collection[str], salt: str) -> Ex
     spread = f"xxhash64({', '.join(content)}, '{salt}')"
     if not state.key:
         return _partition(spread, count)
-    key = [quoted(name) for name in state.key]
+    # A producer's column may have a collation, by which Spark can be set to hash it.
+    key = [
+        f"cast({quoted(name)} as string)" if type_ == "string" else quoted(name)
+        for name, type_ in zip(state.key, state.key_types, strict=True)
+    ]
     lacks_key = " and ".join(f"{column} is null" for column in key)
     if state.key_hash == "murmur2":
         return sf.when(sf.expr(lacks_key), sf.expr(_partition(spread, count))).otherwise(
-            sf.pmod(murmur2_column(sf.col(*key)), sf.lit(count))
+            sf.pmod(murmur2_column(sf.expr(*key)), sf.lit(count))
         )
     return _partition(f"if({lacks_key}, {spread}, xxhash64({', '.join(key)}))", count)
 

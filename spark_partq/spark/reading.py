@@ -11,10 +11,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_partq.core.errors import CorruptTableError, OffsetOutOfRangeError, StoreUnavailableError
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
 from spark_partq.storage.arrow import integers, repeated
+from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.messages import read_timed
-from spark_partq.storage.queue.slices import Piece
+from spark_partq.storage.queue.slices import Piece, Slice
 from spark_partq.storage.store import Store
 
 
@@ -42,7 +44,7 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
     payload = pa.schema(list(arrow)[: -len(MESSAGE_COLUMNS["fields"])])
     for piece in partition.pieces:
         part = piece.slice
-        for first, batch, times_us in read_timed(partition.store, part, payload):
+        for first, batch, times_us in _planned_rows(partition.store, part, payload):
             n = batch.num_rows
             offset = part.base_offset + first
             yield pa.RecordBatch.from_arrays(
@@ -58,3 +60,37 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
                 ],
                 schema=arrow,
             )
+
+
+def _planned_rows(store: Store, part: Slice, payload: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch, Ints]]:
+    """The rows of a slice, as `read_timed`. The reader may come so late that maintenance has deleted the file for a good reason.
+
+    Raises
+    ------
+    CorruptTableError, QueueNotFoundError
+    OffsetOutOfRangeError
+        If the queue no longer needs the file.
+    """
+    try:
+        yield from read_timed(store, part, payload)
+    except CorruptTableError:
+        if _is_needed(store, part):
+            raise
+        raise OffsetOutOfRangeError(
+            f"file {part.path} of partition {part.partition} of queue {part.queue!r} was planned to be read, and since then maintenance has removed "
+            "its messages, or has put them into another file. Nothing is damaged. Load the DataFrame again, or start the query again",
+            queue=part.queue,
+            partition=part.partition,
+        ) from None
+
+
+def _is_needed(store: Store, part: Slice) -> bool:
+    """Whether the queue still has a file, as far as that can be read."""
+    from spark_partq.storage.queue.handle import open_queue  # here, as tasks need none of what plans
+
+    try:
+        table = open_queue(store, part.queue).table(part.partition)
+        table.refresh()
+        return part.path in table.index.paths
+    except (CorruptTableError, StoreUnavailableError):
+        return True

@@ -34,7 +34,10 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     for queues in by_target.values():
         for queue in queues:
             _check_columns(rows, queue)
-    again = "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
+    again = (
+        "this micro-batch has rejected messages for the same reason before, and those are in the dead-message queue. Leave the first call as it is, "
+        "and give the second another reason. One call for all of them loses none only from the next micro-batch on"
+    )
     with writing_once(rows, "reject", opened.uri, name, otherwise=again):
         _append(rows, reason, name, opened, planned, by_target)
 
@@ -48,10 +51,14 @@ def _append(
     by_target: dict[str, list[Queue]],
 ) -> None:
     group = open_group(store, planned.group).state
-    for dead_letter_queue, queues in by_target.items():
+    came_from = sf.coalesce(sf.col("_queue"), sf.lit(""))
+    for number, (dead_letter_queue, queues) in enumerate(by_target.items()):
         read = [queue.name for queue in queues]
         of_queues = {place: position for place, position in planned.positions.items() if place[0] in read}
-        dead = _dead_messages(rows.filter(sf.col("_queue").isin(read)), queues[0], planned.group, reason)
+        others = {queue for queue, _ in planned.positions} - set(read)
+        # The first target also gets the rows of no queue of the micro-batch, and refuses them before anything is written.
+        is_own = came_from.isin(read) if number else ~came_from.isin(sorted(others))
+        dead = _dead_messages(rows.filter(is_own), queues[0], planned.group, reason)
         target = PositionsQueue(open_queue(store, dead_letter_queue), rejected_sink(planned.group))
         of_target = MicroBatch(planned.group, of_queues)
         # A micro-batch that was planned before the group began to read again still counts as the first reading.

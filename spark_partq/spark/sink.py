@@ -75,8 +75,9 @@ class QueueSink:
         self.added = 0
         name = self._queue.name
         again = (
-            f"this micro-batch has been written to queue {name!r} by a sink of the same name before, so the queue takes these rows for those: "
-            "write all rows of a micro-batch in one call (union), or give each sink a sink_id of its own"
+            f"this micro-batch has been written to queue {name!r} by a sink of the same name before: those rows are in, and the queue takes these "
+            "rows for them. Leave the first call as it is, and give the second sink a sink_id of its own. One call with all rows (union) loses "
+            "none only from the next micro-batch on"
         )
         with writing_once(batch, "queue", self._queue.store.uri, name, self._sink_id or "", otherwise=again):
             self._write_micro_batch(batch, batch_id)

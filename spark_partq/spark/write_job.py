@@ -136,8 +136,12 @@ def _brought_here(rows: DataFrame, order: Sequence[str], last: WrittenRows | Non
         return None
     if found.num_rows > most:
         return None
-    # In this order the rows are one sequence, whichever tasks have read them.
     place = found.schema.get_field_index(_ORDER)
+    if not order and np.any(np.diff(found.column(place).to_numpy()) < 0):
+        found = found.sort_by(
+            _ORDER
+        )  # of a cached DataFrame Spark puts partitions together that lie on one machine, not neighbours
+    # In this order the rows are one sequence, whichever tasks have read them.
     return found.set_column(place, _ORDER, pa.array(np.arange(found.num_rows)))
 
 

@@ -144,6 +144,8 @@ def test_what_cannot_be_rejected(spark: SparkSession, store: str, tmp_path: Path
             (batch.drop("_enqueued_at"), "other"),
             (batch.groupBy("v").count(), "other"),
             (batch, "bad"),
+            (batch.withColumn("_queue", sf.lit("another")), "other"),
+            (batch.withColumn("_queue", sf.lit(None).cast("string")), "other"),
         ):
             with pytest.raises(partq.PartqError) as caught:
                 partq.reject(rows, reason)
@@ -152,7 +154,15 @@ def test_what_cannot_be_rejected(spark: SparkSession, store: str, tmp_path: Path
     run_through(stream(spark, store, group="g"), tmp_path / "cp", try_all)
     for text, part in zip(
         said,
-        ("1 to 10000", "missing v long", "missing _enqueued_at timestamp", "no _queue", "for the same reason before"),
+        (
+            "1 to 10000",
+            "missing v long",
+            "missing _enqueued_at timestamp",
+            "no _queue",
+            "for the same reason before",
+            "'another', which is none",
+            "None, which is none",
+        ),
         strict=True,
     ):
         assert part in text

@@ -268,6 +268,19 @@ def test_order_as_read(spark: SparkSession, store: str, partitions: int, files: 
     assert_ordered(rows)
 
 
+@pytest.mark.usefixtures("written_by")
+def test_order_of_a_cached_dataframe(spark: SparkSession, store: str) -> None:
+    """Q4: Spark knows where cached rows lie, and a coalesce of theirs puts partitions together that are no neighbours."""
+    partq.create_queue(store, "q", ORDERS, key="k", partitions=3)
+    cached = orders(spark, 0, 300, keys=6, files=20).cache()
+    try:
+        cached.count()
+        partq.append(cached, store, "q")
+    finally:
+        cached.unpersist()
+    assert_ordered(read(spark, store).collect())
+
+
 def test_order_over_restarts_and_files(spark: SparkSession, store: str) -> None:
     """Q4: order_by brings files that Spark packs by size back into order."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=2)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 import spark_partq as partq
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from tests.clocks import wall_clock
+from tests.clocks import no_grace, wall_clock
 from tests.helpers import consume, flat, new_file, opened, places, put, read
 from tests.spark.messages import NOON, everything, make_queue
 
@@ -50,6 +50,20 @@ def test_options(spark: SparkSession, queue: str) -> None:
     assert spark.read.format("PartQ").option("QUEUE", "q").load(Path(queue).as_uri()).count() == 30
     with pytest.raises(Exception, match=r"\[OFFSET_OUT_OF_RANGE\].*ends at offset 20"):
         read(spark, queue, endingOffsets='{"q": {"0": 21}}').collect()
+
+
+def test_a_dataframe_that_is_used_after_its_files_were_removed(spark: SparkSession, queue: str) -> None:
+    """Q6: Spark plans a DataFrame once. Nothing is damaged when maintenance has removed what it planned to read."""
+    partq.alter_queue(queue, "q", max_bytes=1)
+    df = read(spark, queue)
+    assert df.count() == 30
+    with no_grace():
+        partq.maintain(queue)
+    with pytest.raises(Exception, match=r"\[OFFSET_OUT_OF_RANGE\].*Nothing is damaged\. Load the DataFrame again"):
+        df.collect()
+    partq.delete_queue(queue, "q")
+    with pytest.raises(Exception, match=r"\[QUEUE_NOT_FOUND\]"):
+        df.collect()
 
 
 def test_two_actions_see_their_own_present(spark: SparkSession, queue: str) -> None:

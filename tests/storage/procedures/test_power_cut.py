@@ -143,4 +143,5 @@ def test_folders_above_a_new_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         power.cut(image)
     finally:
         power.close()
-    assert sorted(sum(stored(str(image / "new" / "deeper" / "store")).values(), [])) == sorted(batch_of(0))
+    there = stored(str(image / "new" / "deeper" / "store")).values()
+    assert sorted(message for messages_ in there for message in messages_) == sorted(batch_of(0))
