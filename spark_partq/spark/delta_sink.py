@@ -128,42 +128,10 @@ class DeltaSink:
         SchemaMismatchError
             Naming each column at fault.
         """
-        have = {f["name"]: f["type"] for f in given["fields"]}
-        names = {f["name"].lower(): f["name"] for f in target.schema["fields"]}
-        faults = [
-            f"its column {names[n.lower()]} differs from {n} by case"
-            for n in have
-            if names.get(n.lower(), n) != n and n not in _ADDED
-        ]
+        faults = _faults(target, given, may_add=self._merge_schema)
         if self._merge_schema and not faults:
             target.add_columns([f for f in given["fields"] if f["name"] not in _ADDED])
-        table = {f["name"]: f for f in target.schema["fields"]}
-        types = {f["name"]: f["type"] for f in stripped(target.schema)["fields"]}
-        faults += [
-            f"it has no column {n} {type_name(t)}"
-            for n, t in have.items()
-            if n not in table and n.lower() not in names and n not in _ADDED
-        ]
-        faults += [
-            f"its column {n} is {type_name(types[n])}, not {type_name(t)}"
-            for n, t in have.items()
-            if types.get(n, t) != t
-        ]
-        faults += [
-            f"its column {n} must not hold nulls inside, which this sink does not check"
-            for n in have
-            if n in table and forbids_nulls_inside(table[n]["type"])
-        ]
-        faults += [
-            f"its column {n} must not be null, and the rows have none of that name"
-            for n, f in table.items()
-            if n not in have and not f["nullable"]
-        ]
-        faults += [
-            f"its partition column {n} is {type_name(table[n]['type'])}, of which no folder can be named"
-            for n in target.partition_by
-            if not is_partition_type(table[n]["type"])
-        ]
+            faults = _faults(target, given, may_add=False)
         if faults:
             raise SchemaMismatchError(
                 f"{target.what} does not take the rows: {'; '.join(faults)}. Nothing was written. Select and cast the columns of the table, or "
@@ -171,7 +139,8 @@ class DeltaSink:
                 table=self._place.uri,
                 faults="; ".join(faults),
             )
-        return [{**f, "type": types[n], "metadata": {}} for n, f in table.items() if n in have]
+        have, types = {f["name"] for f in given["fields"]}, _types_of(target)
+        return [{**f, "type": types[f["name"]], "metadata": {}} for f in target.schema["fields"] if f["name"] in have]
 
     def _write(
         self, batch: DataFrame, target: DeltaTarget, columns: Sequence[Mapping[str, Any]], wanted: Wanted
@@ -214,3 +183,42 @@ def _columns_of(batch: DataFrame) -> Struct:
     given: Struct = batch.schema.jsonValue()
     check_traceable(batch)
     return normalized(given)
+
+
+def _types_of(target: DeltaTarget) -> dict[str, Any]:
+    return {f["name"]: f["type"] for f in stripped(target.schema)["fields"]}
+
+
+def _faults(target: DeltaTarget, given: Struct, *, may_add: bool) -> list[str]:
+    """What is wrong with the columns of the rows, for this table; `may_add`: it may get those that it lacks."""
+    have = {f["name"]: f["type"] for f in given["fields"]}
+    table, types = {f["name"]: f for f in target.schema["fields"]}, _types_of(target)
+    names = {name.lower(): name for name in table}
+    faults = [
+        f"its column {names[n.lower()]} differs from {n} by case"
+        for n in have
+        if names.get(n.lower(), n) != n and n not in _ADDED
+    ]
+    faults += [
+        f"it has no column {n} {type_name(t)}"
+        for n, t in have.items()
+        if n not in table and n.lower() not in names and n not in _ADDED and not may_add
+    ]
+    faults += [
+        f"its column {n} is {type_name(types[n])}, not {type_name(t)}" for n, t in have.items() if types.get(n, t) != t
+    ]
+    faults += [
+        f"its column {n} must not hold nulls inside, which this sink does not check"
+        for n in have
+        if n in table and forbids_nulls_inside(table[n]["type"])
+    ]
+    faults += [
+        f"its column {n} must not be null, and the rows have none of that name"
+        for n, f in table.items()
+        if n not in have and not f["nullable"]
+    ]
+    return faults + [
+        f"its partition column {n} is {type_name(table[n]['type'])}, of which no folder can be named"
+        for n in target.partition_by
+        if not is_partition_type(table[n]["type"])
+    ]

@@ -63,8 +63,10 @@ class TopicWriter:
                 columns=", ".join(given),
             )
         header = sf.array(sf.struct(sf.lit(ID_HEADER).alias("key"), _id(positions).cast("binary").alias("value")))
-        own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS)) if "headers" in given else None
-        headers = header.cast(_HEADERS) if own is None else sf.concat(own, header.cast(_HEADERS))
+        headers = header.cast(_HEADERS)
+        if "headers" in given:  # of a message that came from a topic of this job, they have its id there
+            own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS))
+            headers = sf.concat(sf.filter(own, lambda h: ~h["key"].eqNullSafe(ID_HEADER)), headers)
         return rows.withColumn("headers", headers).drop(*SOURCE)
 
 

@@ -49,7 +49,7 @@ def rejected(store: str, reason: str) -> Any:
     found = batch(store)
     run = writing_run(found)
     assert run is not None
-    run.written["reject", Store.at(store).uri, _name_of(reason)] = -1, ""  # of other rows
+    run.written["reject", Store.at(store).uri, _name_of(reason)] = batch(store, v="string")  # other rows
     return found
 
 

@@ -31,7 +31,7 @@ CASES: dict[str, list[Case]] = {
         python("delta_sink(there)(batch(), 0)", InvalidArgumentError, "THERE holds something else than a Delta table; choose an empty or new folder", others.a_used_folder),
         python("delta_sink(there)(batch(), 0)", SchemaMismatchError, "Delta table THERE does not take the rows: it has no column k string; its column v is string, not long; its column note must not be null, and the rows have none of that", others.a_table),
         python("delta_sink(there, partition_by='v')(batch(), 0)", InvalidArgumentError, "Delta table THERE is partitioned by ['note'], not by ['v']; leave partition_by out", others.a_table),
-        python("refresh_replaced(there)", UnsupportedTableError, "Delta table THERE was replaced by another table while the query ran: its positions are gone, and nothing was written to the new one. Start the query again if the new"),
+        python("refresh_replaced(there)", UnsupportedTableError, "Delta table THERE was replaced by another table while the query ran, and nothing was written to the new one. Start the query again if the new"),
     ],
     "Messages that cannot be processed": [
         python("create_queue(store, 'new', 'v long', max_deliveries=0, dead_letter_queue='dead')", InvalidArgumentError, "queue settings: max_deliveries: Input should be greater than or equal to 1"),
@@ -56,7 +56,7 @@ CASES: dict[str, list[Case]] = {
         python("reject(batch(_offset=None), 'bad', store=store)", InvalidArgumentError, "the rows have no _offset, so nobody can tell which messages they come from: keep these columns through select, filter and explode. An aggregate has none: keep its state", others.a_dead_message),
         python("reject(batch(_redelivered=None), 'bad', store=store)", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': missing _redelivered boolean. Reject rows of the micro-batch that still have all of its columns", others.a_dead_message),
         python("reject(batch(k=None, v='string'), 'bad', store=store)", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': missing k string; v is string, not long. Reject rows of the micro-batch that still have all of its columns", others.a_dead_message),
-        python("reject(rejected('bad'), 'bad', store=store)", InvalidArgumentError, "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons", others.a_dead_message),
+        python("reject(rejected('bad'), 'bad', store=store)", InvalidArgumentError, "this micro-batch has rejected messages for the same reason before, and those are in the dead-message queue. Leave the first call as it is, and give the second another reason.", others.a_dead_message),
         python("dead_letters(store, 'q')", InvalidArgumentError, "queue 'q' has no dead_letter_queue, and is none; name a queue that has one, or is one"),
         python("redrive(store, 'q')", InvalidArgumentError, "queue 'q' has no dead_letter_queue, and is none; name a queue that has one, or is one"),
         python("redrive(store, 'dead')", QueueNotFoundError, "there is no queue 'q' in STORE; its queues: dead, other", others.a_dead_message_of_a_deleted_queue),

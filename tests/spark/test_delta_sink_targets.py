@@ -65,6 +65,15 @@ def test_a_column_of_another_case(spark: SparkSession, queue: str, tmp_path: Pat
     assert values(table) == []
 
 
+def test_no_column_is_added_if_another_is_wrong(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    spark.sql(f"CREATE TABLE delta.`{table}` (v STRING) USING delta")
+    rows = stream(spark, queue, group="g").withColumn("x", sf.lit(1))
+    with pytest.raises(StreamingQueryException, match=r"rows: its column v is string, not long\. Nothing was written"):
+        run_through(rows, tmp_path / "cp", partq.delta_sink(table, merge_schema=True))
+    assert DeltaTable(table).version() == 0
+
+
 def test_a_table_that_was_dropped_and_made_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Its positions are gone with it, and the group goes on where it is; another group writes all messages that the queue has."""
     table, cp = tmp_path / "t", tmp_path / "cp"

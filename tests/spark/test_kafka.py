@@ -278,7 +278,8 @@ def test_what_a_topic_gets(spark: SparkSession) -> None:
     writer = TopicWriter("orders", {})
     place = "_queue string, _partition int, _offset bigint"
     own = [Row(key="trace", value=b"7")]
-    rows = [("a", b"1", own, "q", 0, 4), ("b", b"2", None, "q", 1, 4), ("c", b"3", own, "r", 0, 9)]
+    relayed = [Row(key="partq-id", value=b"other/0/7"), *own]  # it came from a topic that has such ids
+    rows = [("a", b"1", relayed, "q", 0, 4), ("b", b"2", None, "q", 1, 4), ("c", b"3", own, "r", 0, 9)]
     batch = spark.createDataFrame(rows, f"key string, value binary, headers {COLUMNS['headers']}, {place}")
     plain = {
         ("q", 1): Position(0, 9, 1, "i", (("i2", MOST), ("i1", 4))),

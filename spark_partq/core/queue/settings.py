@@ -74,7 +74,7 @@ class QueueSettings(BaseModel):
     )
     max_clock_skew_ms: SkewMillis = Field(
         600_000,
-        description="how far the clock of a machine that writes or maintains the queue may differ from the store's, at least 1 minute",
+        description="how far the clock of a machine that writes or maintains the queue may differ from the store's, at least 1 minute and at most a quarter of vacuum_grace_ms",
     )
     durability: Literal["process", "disk"] = Field(
         "process",
@@ -136,6 +136,13 @@ class QueueSettings(BaseModel):
             )
             raise InvalidArgumentError(
                 f"queue settings: {wrong}; set retention_ms to none, or to at least min_retention_ms", settings=wrong
+            )
+        if 4 * self.max_clock_skew_ms > self.vacuum_grace_ms:
+            wrong = f"max_clock_skew_ms={self.max_clock_skew_ms} is more than a quarter of vacuum_grace_ms={self.vacuum_grace_ms}"
+            raise InvalidArgumentError(
+                f"queue settings: {wrong}, so a wrong clock could delete files that readers still need; set a shorter max_clock_skew_ms or a longer "
+                "vacuum_grace_ms",
+                settings=wrong,
             )
         holds = ["dead_letter_order='hold'"] if self.dead_letter_order == "hold" else []
         needs = [

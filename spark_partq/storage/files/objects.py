@@ -31,6 +31,8 @@ _CLIENT = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "proxy_ca_certificate",
     "proxy_excludes", "proxy_url", "timeout", "user_agent",
 }  # fmt: skip
+# Codes of S3 that come with a status of another meaning: for one deletion among several, and for credentials that are over.
+_REFUSED = re.compile("AccessDenied|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # Of a file so much comes with its size; most files of small micro-batches are shorter.
 _FIRST_BYTES = 1 << 20
@@ -161,7 +163,7 @@ class ObjectFiles:
             reason = text.splitlines()[0].partition(": <?xml")[0] + (f" ({code[1]})" if code else "")
             what = f"{self._uri}/{path} cannot be {done}: {reason}"
             refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError, PermissionError))
-            if refused or "AccessDenied" in text:  # of several deletions in one request the answer is of another class
+            if refused or _REFUSED.search(text):
                 raise NotPermittedError(
                     f"{what}. Check the credentials in the storage options, and what they permit", path=path
                 ) from None
@@ -253,7 +255,7 @@ class _ObjectInput(io.RawIOBase):
 class _ObjectOutput:
     def __init__(self, files: ObjectFiles, path: str, writer: Any) -> None:
         self._files, self._path = files, path
-        self._upload = _Upload(writer)
+        self._upload = _Upload(files, path, writer)
         self.sink = pa.PythonFile(self._upload, mode="w")
 
     def close(self) -> int:
@@ -269,12 +271,13 @@ class _ObjectOutput:
 class _Upload(io.RawIOBase):
     """Counts what is written; an upload that is not finished leaves no object."""
 
-    def __init__(self, writer: Any) -> None:
-        self._writer, self._written = writer, 0
+    def __init__(self, files: ObjectFiles, path: str, writer: Any) -> None:
+        self._files, self._path, self._writer, self._written = files, path, writer, 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self._writer.write(view)
+        with self._files._explained(self._path, "written"):
+            self._writer.write(view)
         self._written += len(view)
         return len(view)
 

@@ -60,6 +60,13 @@ def test_not_permitted(status: int) -> None:
             DeltaLog(Store.over(files), "t", "the table").refresh()
 
 
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
+def test_credentials_that_are_over(code: str) -> None:
+    """S3 answers with 400, as to a malformed request."""
+    with answering(400, code=code) as (files, _), pytest.raises(NotPermittedError, match=f"{code}.*credentials"):
+        files.read("a")
+
+
 def test_missing() -> None:
     with answering(404, code="NoSuchKey") as (files, _), pytest.raises(FileMissing):
         files.read("a")
