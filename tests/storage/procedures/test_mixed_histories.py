@@ -12,6 +12,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.inspect import replicas
+from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
@@ -251,3 +252,12 @@ def test_two_primaries_are_told(queue: str, there: str, asked: str) -> None:
     with pytest.raises(partq.QueueFencedError):
         partq.scale(queue, "q", 3)
     assert ask() == []
+
+
+def test_a_replica_that_is_gone_is_told(queue: str, there: str) -> None:
+    """S7: nobody could promote it."""
+    sync(queue, there)
+    assert diagnose(Store.at(queue)).findings == []
+    os.rename(there, f"{there}-away")
+    (warning,) = map(str, diagnose(Store.at(queue)).findings)
+    assert f"queue q: its replica in {there} is gone" in warning and f"spark-partq replicate q --to {there}" in warning

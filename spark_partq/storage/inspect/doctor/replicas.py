@@ -19,6 +19,7 @@ from spark_partq.storage.store import Store
 
 _ONE = "stop all programs that use one of the two, copy to the other what only the first has, and use only the other"
 _INTERRUPTED = "if its promotion was interrupted, promote it again, or remove it as a replica to go on here"
+_GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq remove-replica {0} {1})"
 _APART = "stop all programs that use the primary and promote the replica by force, or remove the replica and replicate to another place"
 
 
@@ -69,6 +70,11 @@ class ReplicaCheck(Check):
             with contextlib.suppress(PartqError, OSError, *MALFORMED):
                 target = self.store.sibling(location)
                 replica = ReplicaTable(target, self.name).refresh()
+                if replica is None:
+                    self.warn(
+                        f"its replica in {location} is gone, or has not been made yet",
+                        _GONE.format(self.name, location),
+                    )
                 if replica is None or replica.queue_id != state.queue_id or replica.phase is not Phase.FOLLOWING:
                     continue
                 problem = queue_history_problem(self.store, target, self.name)
