@@ -63,8 +63,8 @@ class DeltaSink:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         again = (
             f"this micro-batch has been written to {self._place.uri} by a sink of the same name before: those rows are in, and the table takes these "
-            "rows for them. Leave the first call as it is, and give the second sink a name of its own. One call with all rows (union) loses none "
-            "only from the next micro-batch on"
+            "rows for them. Leave the first call as it is, and give the second sink a name of its own. One call with all rows (union) would leave "
+            "out the second call's rows of this micro-batch"
         )
         with writing_once(batch, "delta", self._place.uri, self._name or "", otherwise=again) as run:
             if self._run is not run:

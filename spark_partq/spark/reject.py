@@ -36,7 +36,7 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
             _check_columns(rows, queue)
     again = (
         "this micro-batch has rejected messages for the same reason before, and those are in the dead-message queue. Leave the first call as it is, "
-        "and give the second another reason. One call for all of them loses none only from the next micro-batch on"
+        "and give the second another reason. One call for both would leave out the second call's messages of this micro-batch"
     )
     with writing_once(rows, "reject", opened.uri, name, otherwise=again):
         _append(rows, reason, name, opened, planned, by_target)

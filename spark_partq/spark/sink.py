@@ -76,8 +76,8 @@ class QueueSink:
         name = self._queue.name
         again = (
             f"this micro-batch has been written to queue {name!r} by a sink of the same name before: those rows are in, and the queue takes these "
-            "rows for them. Leave the first call as it is, and give the second sink a sink_id of its own. One call with all rows (union) loses "
-            "none only from the next micro-batch on"
+            "rows for them. Leave the first call as it is, and give the second sink a sink_id of its own. One call with all rows (union) would "
+            "leave out the second call's rows of this micro-batch"
         )
         with writing_once(batch, "queue", self._queue.store.uri, name, self._sink_id or "", otherwise=again):
             self._write_micro_batch(batch, batch_id)

@@ -137,10 +137,9 @@ def _brought_here(rows: DataFrame, order: Sequence[str], last: WrittenRows | Non
     if found.num_rows > most:
         return None
     place = found.schema.get_field_index(_ORDER)
+    # Of a cached DataFrame, `coalesce` puts partitions together that lie on one machine, whether or not they follow each other.
     if not order and np.any(np.diff(found.column(place).to_numpy()) < 0):
-        found = found.sort_by(
-            _ORDER
-        )  # of a cached DataFrame Spark puts partitions together that lie on one machine, not neighbours
+        found = found.sort_by(_ORDER)
     # In this order the rows are one sequence, whichever tasks have read them.
     return found.set_column(place, _ORDER, pa.array(np.arange(found.num_rows)))
 
