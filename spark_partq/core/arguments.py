@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.ids import QueuePartition
 from spark_partq.core.stored import MOST
 
 
@@ -37,10 +39,17 @@ def seconds_or_none(argument: str, value: object) -> None:
     _check(argument, value, value is None or is_time, "is no number of seconds of at least 0")
 
 
-def whole_numbers_by_partition(argument: str, value: object) -> None:
-    """Refuse what does not map partitions to whole numbers, such as ``{("orders", 3): 120}`` (`InvalidArgumentError`)."""
-    is_right = isinstance(value, Mapping) and all(_is_partition(p) and _is_whole(n) for p, n in value.items())
+def whole_numbers_by_partition(argument: str, value: object) -> dict[QueuePartition, int]:
+    """Whole numbers by partition, such as ``{("orders", 3): 120}``. Those of NumPy are whole numbers, too.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    given = dict(value) if isinstance(value, Mapping) else {}
+    is_right = isinstance(value, Mapping) and all(_is_partition(p) and _is_whole(n) for p, n in given.items())
     _check(argument, value, is_right, "does not map partitions to whole numbers, as {('orders', 3): 120} does")
+    return {(queue, int(number)): int(n) for (queue, number), n in given.items()}
 
 
 def _is_partition(value: object) -> bool:
@@ -48,7 +57,7 @@ def _is_partition(value: object) -> bool:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def truth(argument: str, value: object) -> None:

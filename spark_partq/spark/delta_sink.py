@@ -190,7 +190,7 @@ def _types_of(target: DeltaTarget) -> dict[str, Any]:
 
 
 def _faults(target: DeltaTarget, given: Struct, *, may_add: bool) -> list[str]:
-    """What is wrong with the columns of the rows, for this table; `may_add`: it may get those that it lacks."""
+    """What is wrong with the columns of the rows, for this table. With `may_add` the table may lack columns."""
     have = {f["name"]: f["type"] for f in given["fields"]}
     table, types = {f["name"]: f for f in target.schema["fields"]}, _types_of(target)
     names = {name.lower(): name for name in table}

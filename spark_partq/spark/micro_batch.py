@@ -39,7 +39,7 @@ class Run:
     first: str
     options: list[Options]
     writing: str = ""
-    written: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
+    written: dict[tuple[str, ...], tuple[Any, ...]] = field(default_factory=dict)
     turns: dict[tuple[str, ...], threading.RLock] = field(default_factory=dict)
 
 
@@ -153,20 +153,14 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run
     if run is None:
         yield None
         return
+    # The hash of the plan ignores names of columns, and what is in the files that it reads. Files that are written again have other names.
+    rows = batch.semanticHash(), batch.schema.json(), sorted(batch.inputFiles())
     with run.turns.setdefault(target, threading.RLock()):
         written = run.written
-        if target in written and not _has_the_same_rows(batch, written[target]):
+        if written.get(target, rows) != rows:
             raise InvalidArgumentError(otherwise)
         yield run
-        written[target] = batch
-
-
-def _has_the_same_rows(batch: DataFrame, other: DataFrame) -> bool:
-    """Whether two DataFrames have the same plan and the same column names, and read the same files, which may have been written again."""
-    if batch is other:
-        return True
-    is_same = batch.semanticHash() == other.semanticHash() and batch.schema == other.schema
-    return is_same and sorted(batch.inputFiles()) == sorted(other.inputFiles())
+        written[target] = rows
 
 
 def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:

@@ -42,6 +42,7 @@ _FAILED = (
 )  # delta-rs raises the last two when a place cannot be reached, and when a log entry is damaged
 _LOG = "_delta_log"
 _OF_VERSION = re.compile(r"\d{20}\.")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")  # of one file, which has everything
 _CONSTRAINT = "delta.constraints."
 _FORGETS = "delta.settransactionretentionduration"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
@@ -166,7 +167,7 @@ class DeltaTarget:
             raise UnsupportedTableError(
                 f"{self.what} was replaced by another table while the query ran, and nothing was written to the new one. Start the query again "
                 "if the new table shall get the messages from the group's position on. If the new table was made by overwriting the old one, "
-                "its log still has the positions: then give the sink another name=, or it leaves out the messages that the old table had",
+                "its log still has the positions: then give the sink another name=, or the sink leaves out the messages that the old table had",
                 table=self._place.uri,
             )
         protocol, configuration = self._table.protocol(), self._table.metadata().configuration
@@ -217,12 +218,13 @@ class DeltaTarget:
             self._forced = version
 
     def _unforced(self, version: int) -> list[str]:
-        """The files of the log that may not be on the disk. A checkpoint has what the entries before it say."""
+        """The files of the log, up to a version, that may not be on the disk. A checkpoint has what the entries before it say."""
         if self._forced >= 0:
             return [_entry_path(number) for number in range(self._forced + 1, version + 1)]
-        names = [info.name for info in self._place.files.list_files(_LOG) if _OF_VERSION.match(info.name)]
-        checkpointed = max((int(name[:20]) for name in names if ".checkpoint." in name), default=0)
-        return [f"{_LOG}/{name}" for name in names if checkpointed <= int(name[:20]) <= version]
+        there = [info.name for info in self._place.files.list_files(_LOG) if _OF_VERSION.match(info.name)]
+        names = [name for name in there if int(name[:20]) <= version]
+        first = max((int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name)), default=0)
+        return [f"{_LOG}/{name}" for name in names if int(name[:20]) >= first]
 
     def _entry(self) -> FileInfo | None:
         """The file of the table's version. It shows whether the folder has another table by now, as delta-rs asks only for later versions."""

@@ -49,7 +49,7 @@ def rejected(store: str, reason: str) -> Any:
     found = batch(store)
     run = writing_run(found)
     assert run is not None
-    run.written["reject", Store.at(store).uri, _name_of(reason)] = batch(store, v="string")  # other rows
+    run.written["reject", Store.at(store).uri, _name_of(reason)] = ()  # of other rows
     return found
 
 
@@ -65,4 +65,6 @@ def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[Strea
     entry.apply.side_effect = lambda i: mock.MagicMock(
         get=lambda: SimpleNamespace(json=lambda: json.dumps(offsets[i].to_json()))
     )
-    return SimpleNamespace(semanticHash=lambda: 0, schema=schema, columns=schema.names, sparkSession=session)
+    return SimpleNamespace(
+        semanticHash=lambda: 0, inputFiles=list, schema=schema, columns=schema.names, sparkSession=session
+    )

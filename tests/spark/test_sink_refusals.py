@@ -97,8 +97,9 @@ def test_a_second_call_in_a_micro_batch(spark: SparkSession, store: str, tmp_pat
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_parts_that_are_read_back_from_one_path(
-    spark: SparkSession, store: str, tmp_path: Path, exactly_once: bool
+    spark: SparkSession, store: str, tmp_path: Path, kind: str, exactly_once: bool
 ) -> None:
     """Q5: both calls have the same plan, and other rows in the files that they read."""
     for name in ("from", "q"):
@@ -109,8 +110,8 @@ def test_parts_that_are_read_back_from_one_path(
 
     def in_parts(batch: DataFrame, batch_id: int) -> None:
         for part in ("n < 4", "n >= 4"):
-            batch.filter(part).write.mode("overwrite").parquet(path)
-            rows = spark.read.parquet(path)
+            batch.filter(part).write.mode("overwrite").format(kind).save(path)
+            rows = spark.read.format(kind).load(path)
             given = rows if exactly_once else rows.select("k", "n")
             sink(given, batch_id)
             sink(given, batch_id)

@@ -1,10 +1,13 @@
-"""Texts about members whose queries may give wrong results, for the log and for descriptions of the group."""
+"""Texts about members whose queries may give wrong results, for the log and for descriptions of the group; and about a damaged group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from spark_partq.core.ids import QueuePartition
+
+# For a group whose tables are damaged: nothing is removed before another group keeps the messages.
+ANOTHER_GROUP = "go on with a group of another name, and delete the damaged group only when the other one has begun"
 
 
 def begun_anew(instances: Sequence[str]) -> str:

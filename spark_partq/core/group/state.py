@@ -23,6 +23,7 @@ from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.format import Format
 from spark_partq.core.group import held_keys, reading
 from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.advice import ANOTHER_GROUP
 from spark_partq.core.group.facts import (
     GroupFact,
     Kind,
@@ -238,7 +239,7 @@ class GroupState:
             of = "" if fact.partition is None else f" of partition {fact.partition} of queue {fact.queue!r}"
             raise CorruptTableError(
                 f"fact {self.seq} ({fact.kind}{of}) cannot follow those before it ({stored.reason(error)}): the table was edited. Restore "
-                "it from a backup or from an earlier version, or go on with a group of another name, and delete this one once that one has begun",
+                f"it from a backup or from an earlier version of the table, or {ANOTHER_GROUP}",
                 seq=self.seq,
             ) from error
         self.seq += 1

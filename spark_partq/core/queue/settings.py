@@ -140,7 +140,7 @@ class QueueSettings(BaseModel):
         if 4 * self.max_clock_skew_ms > self.vacuum_grace_ms:
             wrong = f"max_clock_skew_ms={self.max_clock_skew_ms} is more than a quarter of vacuum_grace_ms={self.vacuum_grace_ms}"
             raise InvalidArgumentError(
-                f"queue settings: {wrong}, so a wrong clock could delete files that readers still need; set a shorter max_clock_skew_ms or a longer "
+                f"queue settings: {wrong}, so maintain could delete files that readers still need; set a shorter max_clock_skew_ms or a longer "
                 "vacuum_grace_ms",
                 settings=wrong,
             )

@@ -24,7 +24,8 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # So often a folder is listed at most, if files come and go all the time.
 _LISTINGS = 10
-# Two changes of a folder within this time may have the same time.
+# Two changes of a folder within this time may have the same time. (The clock of a file server may differ from this machine's, and some file
+# systems keep whole seconds: then one look may count though the folder changed meanwhile.)
 _TICK_NS = 20_000_000
 
 
@@ -108,8 +109,8 @@ class DiskFiles:
             if changed_ns == self._changed_ns(folder) and changed_ns < now_ns - _TICK_NS:
                 break  # nothing came or went meanwhile
             there = {info.name for info in found}
-            if there and before is not None and before <= there:
-                break
+            if before is not None and before <= there and (there or not prefix):
+                break  # nothing went meanwhile
             before = there
         return sorted(found)
 
@@ -139,7 +140,7 @@ class DiskFiles:
 
     def make_folder(self, folder: str) -> None:
         with self._writing(folder):
-            new = [path for path in (self._root, *_above(self._root)) if path and not os.path.isdir(path)]
+            new = [path for path in _above(self._root) if path and not os.path.isdir(path)]
             os.makedirs(self._root, exist_ok=True)
             with self._folder(folder, make=True):
                 pass

@@ -81,15 +81,15 @@ class ObjectFiles:
             return None
 
     def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
-        start = max(after, prefix)
+        start, base = max(after, prefix), f"{folder}/" if folder else ""
 
         def below() -> list[Any]:
             if not start:
                 return list(self._store.list_with_delimiter(folder)["objects"])
             found: list[Any] = []
-            for page in self._store.list(folder, offset=f"{folder}/{start}"):
+            for page in self._store.list(folder, offset=base + start):
                 found += page
-                if not page[-1]["path"].startswith(f"{folder}/{prefix}"):
+                if not page[-1]["path"].startswith(base + prefix):
                     break  # pages come by name
             return found
 

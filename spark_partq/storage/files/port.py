@@ -100,8 +100,8 @@ class Files(Protocol):
     def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
         """The files directly in a folder whose names sort after `after` and begin with `prefix`, by name; none if there is no such folder.
 
-        A file that exists all the time is listed. So is one of two files if others put the second before they delete the first. What is
-        no plain file (a symbolic link, a device) is left out.
+        A file that exists all the time is listed. If others put a file and then delete another one, both with `prefix`, one of the two is
+        listed; a folder that never rests is looked at ten times. What is no plain file (a symbolic link, a device) is left out.
         """
         ...
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from spark_partq.core import format
 from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group import snapshot
+from spark_partq.core.group.advice import ANOTHER_GROUP
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.stored import MALFORMED, body_of, reason
@@ -220,7 +221,7 @@ class ControlTable:
             if row["seq"] > state.seq:
                 raise CorruptTableError(
                     f"{self._table} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
-                    "from a backup or from an earlier version, or go on with a group of another name, and delete this one once that one has begun",
+                    f"from a backup or from an earlier version, or {ANOTHER_GROUP}",
                     group=self._group,
                     version=version,
                     seq=state.seq,

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.group.advice import ANOTHER_GROUP
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
@@ -176,8 +177,7 @@ class FactReader:
         if facts.num_rows != file.end - file.first or numbers[0].as_py() != file.first:
             raise CorruptTableError(
                 f"{self._what}, version {self._version}, has facts {numbers[0]} and up where {file.first} to {file.end - 1} should be: facts are missing. "
-                "Restore the table from a backup or from an earlier version, or go on with a group of another name, and delete this one once "
-                "that one has begun",
+                f"Restore the table from a backup or from an earlier version, or {ANOTHER_GROUP}",
                 path=file.path,
                 version=self._version,
             )

@@ -34,8 +34,8 @@ def acknowledge(
     ------
     InvalidArgumentError
     """
-    arguments.whole_numbers_by_partition("offsets", offsets)
-    arguments.whole_numbers_by_partition("epochs", epochs or {})
+    offsets = arguments.whole_numbers_by_partition("offsets", offsets)
+    epochs = arguments.whole_numbers_by_partition("epochs", epochs or {})
     group = open_group(store, name)
     while True:
         rows, refused = _rows(group, offsets, epochs, claims)
@@ -52,7 +52,7 @@ def acknowledge(
 def _rows(
     group: Group,
     offsets: Mapping[QueuePartition, int],
-    epochs: Mapping[QueuePartition, int] | None,
+    epochs: Mapping[QueuePartition, int],
     claims: Mapping[QueuePartition, Claim],
 ) -> tuple[list[AckRow], list[QueuePartition]]:
     """The rows to commit, and the partitions whose acknowledgement is refused, by the group's present state."""
@@ -72,7 +72,7 @@ def _rows(
                 f"group {name!r} has no partition {number} of queue {queue!r}; it reads {', '.join(sorted(ids))}",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
-        if epochs is not None and partition in epochs:
+        if partition in epochs:
             epoch, incarnation = epochs[partition], own.incarnation
         elif partition in claims and claims[partition][0] == partition_id[0]:
             _, _, epoch, incarnation = claims[partition]

@@ -60,6 +60,11 @@ def test_wrong_settings(wrong: dict[str, Any], named: list[str]) -> None:
     assert all(name in str(caught.value) for name in named)
 
 
+def test_clocks_may_differ_by_a_quarter_of_the_grace() -> None:
+    least = QueueSettings.parse({"vacuum_grace_ms": 3_600_000, "max_clock_skew_ms": 900_000})
+    assert least.max_clock_skew_ms * 4 == least.vacuum_grace_ms
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 4096])
 def test_partition_counts(count: int) -> None:
     """Q1, S6: 1 to 4096, or 0 for an exclusive queue."""

@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import spark_partq as partq
 from spark_partq.core.errors import NotPermittedError, StoreUnavailableError
 from spark_partq.storage.files import FileMissing, Files, open_files
 from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.queue.messages import MessageWriter
 from spark_partq.storage.store import Store
 
+_BEGUN = b"<InitiateMultipartUploadResult><Bucket>files</Bucket><Key>x</Key><UploadId>u</UploadId></InitiateMultipartUploadResult>"
 OPTIONS = {
     "aws_region": "us-east-1", "aws_allow_http": "true", "aws_access_key_id": "testing", "aws_secret_access_key": "testing",
 }  # fmt: skip
 
 
 @contextlib.contextmanager
-def answering(*statuses: int, code: str = "") -> Iterator[tuple[Files, list[str]]]:
-    """A store that answers with these, the last one for ever; and what it was asked."""
+def answering(*statuses: int, code: str = "", begins: bool = False) -> Iterator[tuple[Files, list[str]]]:
+    """A store that answers with these, the last one for ever; and what it was asked. With `begins` it lets uploads in parts begin."""
     left, asked = list(statuses), []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
             body = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
-            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            status = left.pop(0) if len(left) > 1 else left[0]
+            if begins and self.command == "POST":
+                status, body = 200, _BEGUN
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_PUT = do_POST = do_DELETE = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -65,6 +76,25 @@ def test_credentials_that_are_over(code: str) -> None:
     """S3 answers with 400, as to a malformed request."""
     with answering(400, code=code) as (files, _), pytest.raises(NotPermittedError, match=f"{code}.*credentials"):
         files.read("a")
+
+
+@pytest.mark.parametrize(
+    ("begins", "status", "code"),
+    [(False, 403, "AccessDenied"), (True, 403, "AccessDenied"), (False, 400, "ExpiredToken")],
+)
+def test_a_large_file_is_not_permitted(begins: bool, status: int, code: str) -> None:
+    """Its parts are sent while it is written: that is an error of this package, too."""
+    schema = pa.schema([("k", pa.string()), ("v", pa.binary())])
+    rows = pa.RecordBatch.from_pydict({"k": ["a"] * 60, "v": [os.urandom(1 << 20)] * 60}, schema)
+    with answering(status, code=code, begins=begins) as (files, _):
+        writer = MessageWriter(Store.over(files), "q", schema, ["k"], False)
+
+        def write() -> None:
+            writer.write(rows, np.zeros(60, np.int64), np.arange(60))
+            writer.finish()
+
+        with pytest.raises(partq.CommitFailedError, match=r"\[NOT_PERMITTED\].*nothing was changed"):
+            write()
 
 
 def test_missing() -> None:

@@ -111,14 +111,14 @@ class QueueCheck(Check):
         """Check that every attached group reads the queue. Otherwise the queue keeps messages that no query reads."""
         for name in sorted(state.groups):
             group = Group(self.store, name)
+            of_group = Diagnosis(self.store.uri)
             try:
                 exists = group.exists()
+                if not exists:
+                    GroupCheck(self.store, name, of_group).check()
             except (PartqError, *MALFORMED):  # its own check reports it
                 continue
-            of_group = Diagnosis(self.store.uri)
-            if not exists:
-                GroupCheck(self.store, name, of_group).check()
-            if of_group.faults:  # it has lost its control table, and a query would make another one
+            if of_group.faults:  # the group has lost its control table, and a query would make another one
                 continue
             if not exists or state.queue_id not in group.state.queues:
                 start = f"start a query of the group that reads queue {self.name}"
