@@ -105,28 +105,32 @@ class DiskFiles:
         before: set[str] | None = None
         for _ in range(_LISTINGS):
             changed_ns, now_ns = self._changed_ns(folder), time.time_ns()
-            found = self._listed(folder, after, prefix)
+            found, gone = self._listed(folder, after, prefix)
             if changed_ns == self._changed_ns(folder) and changed_ns < now_ns - _TICK_NS:
                 break  # nothing came or went meanwhile
             there = {info.name for info in found}
-            if before is not None and before <= there and (there or not prefix):
+            if before is not None and before <= there and not gone and (there or not prefix):
                 break  # nothing went meanwhile
             before = there
         return sorted(found)
 
-    def _listed(self, folder: str, after: str, prefix: str) -> list[FileInfo]:
-        """The files, from one look.
+    def _listed(self, folder: str, after: str, prefix: str) -> tuple[list[FileInfo], bool]:
+        """The files, from one look, and whether one of them went during it.
 
         The operating system reads a large folder in pieces. If others put a file into a piece that was read, and then delete one from a piece that
         was not, the look finds neither.
         """
-        found = []
+        found, gone = [], False
         with self._entries(folder) as entries:
             for entry in entries:
                 if entry.name > after and entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(FileNotFoundError):
-                        found.append(_info_of(entry.name, entry.stat(follow_symlinks=False)))
-        return found
+                    try:
+                        its = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        gone = True
+                    else:
+                        found.append(_info_of(entry.name, its))
+        return found, gone
 
     def _changed_ns(self, folder: str) -> int:
         """When a file last came into a folder or went from it, as exactly as the operating system keeps it."""

@@ -81,13 +81,13 @@ class ObjectFiles:
             return None
 
     def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
-        start, base = max(after, prefix), f"{folder}/" if folder else ""
+        base = f"{folder}/" if folder else ""
 
         def below() -> list[Any]:
-            if not start:
+            if not after:
                 return list(self._store.list_with_delimiter(folder)["objects"])
             found: list[Any] = []
-            for page in self._store.list(folder, offset=base + start):
+            for page in self._store.list(folder, offset=base + after):
                 found += page
                 if not page[-1]["path"].startswith(base + prefix):
                     break  # pages come by name

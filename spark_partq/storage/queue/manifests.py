@@ -49,7 +49,7 @@ class Manifests:
 
     def of_sink(self, sink_id: str) -> dict[ManifestName, FileInfo]:
         """Those of a sink, sorted."""
-        found = self._named(self._files.list_files(self.folder, prefix=prefix_of(sink_id)))
+        found = self._named(self._files.list_files(self.folder, after=sink_id, prefix=prefix_of(sink_id)))
         mine = {name: info for name, info in found.items() if name.sink_id == sink_id}
         if mine:  # whoever put the last one may not have forced it yet
             self._files.force(self.folder)
