@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
@@ -176,3 +176,22 @@ def interruptible(what: str) -> Iterator[None]:
 
 def count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def named_values(option: str, texts: Sequence[str], form: str, if_twice: str = "") -> dict[str, str]:
+    """What an option that may be repeated gives, by name.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a text is not of the form, or a name is given twice. `if_twice` says what to do about that.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{option} {text!r} is not of the form {form}")
+        if name in found:
+            raise typer.BadParameter(f"{option} {name} is given twice{if_twice}")
+        found[name] = value
+    return found

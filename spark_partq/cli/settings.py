@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 import spark_partq as partq
+from spark_partq.cli.common import named_values
 from spark_partq.core.queue.settings import QueueSettings
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -88,15 +89,7 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
     typer.BadParameter
         If something is of another form, or named twice.
     """
-    values: dict[str, Any] = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"--set {pair!r} is not of the form name=value")
-        if name in values:
-            raise typer.BadParameter(f"--set {name} is given twice")
-        values[name] = value
-    return {name: _value(name, value) for name, value in values.items()}
+    return {name: _value(name, value) for name, value in named_values("--set", given, "name=value").items()}
 
 
 def _value(name: str, text: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spark_partq.cli.common import QueueName, Target, app
+from spark_partq.cli.common import QueueName, Target, app, named_values
 from spark_partq.cli.output import as_text, json_line, say, screen
 from spark_partq.cli.plain import plain
 from spark_partq.cli.watching import go_on
@@ -69,15 +69,7 @@ def column_values(texts: list[str]) -> dict[str, str]:
     typer.BadParameter
         If an argument is of another form, or a column is given twice: a message has one value in a column.
     """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"--key {text!r} is not of the form COLUMN=VALUE")
-        if name in found:
-            raise typer.BadParameter(f"--key {name} is given twice: run the command for one key at a time")
-        found[name] = value
-    return found
+    return named_values("--key", texts, "COLUMN=VALUE", if_twice=": run the command for one key at a time")
 
 
 def _print(message: Message, as_json: bool) -> None:
