@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from benchmarks.report import Figure, at_most, known, show
+from benchmarks.s3 import object_store
 
 HERE = Path(__file__).parents[1]
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 
 
 def main(
@@ -40,7 +36,8 @@ def main(
             [{**_run(checkout, "times", folder), **_run(checkout, "appends", folder)} for checkout in checkouts]
             for _ in range(runs)
         ]
-        with _object_store(Path(folder)) as arguments:
+        with object_store(Path(folder)) as server:
+            arguments = [f"{server.bucket}/store", json.dumps(server.options), str(server.access_log)]
             counts = [_run(checkout, "requests", *arguments) for checkout in checkouts]
     ours = _medians([round_[0] for round_ in rounds])
     others = _medians([round_[1] for round_ in rounds]) if against else None
@@ -114,31 +111,6 @@ def _run(checkout: Path, *arguments: str) -> dict[str, float]:
 
 def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(found[name] for found in rounds) for name in rounds[0]}
-
-
-@contextmanager
-def _object_store(folder: Path) -> Iterator[list[str]]:
-    """A server that speaks S3; yields a URI in it, the storage options that reach it, and its access log."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log, endpoint = folder / "access.log", f"http://127.0.0.1:{port}"
-    with log.open("w") as sink:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=sink)
-    try:
-        _await_answer(endpoint)
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bench", method="PUT")).close()
-        options = {"aws_endpoint_url": endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **KEYS}
-        yield ["s3://bench/store", json.dumps(options), str(log)]
-    finally:
-        server.terminate()
-        server.wait()
-
-
-@retry(wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True)
-def _await_answer(endpoint: str) -> None:
-    urllib.request.urlopen(endpoint).close()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from tests import delivering, queries
 from tests.clocks import grace, skew
 from tests.committing import Commits
 from tests.delivering import Delivery
+from tests.jvm import QUICK
+from tests.processes import MASTER
 from tests.recording import Listener, Messages, Recorder, Sender
 from tests.scaled import Sink, scale
 
@@ -33,6 +35,8 @@ SMALL = {
     "spark.default.parallelism": "1",
     "spark.driver.memory": "768m",
 }
+# What an executor needs beside that, with a master that has any.
+EXECUTOR = {"spark.executor.memory": "600m", "spark.executor.extraJavaOptions": QUICK}
 _GRACE_S = 20.0
 
 
@@ -185,7 +189,7 @@ class SparkDriver(Driver):
 
     def __init__(self) -> None:
         super().__init__()
-        self._spark = partq.session("application", "local[1]", SMALL)
+        self._spark = partq.session("application", os.environ.get(MASTER, "local[1]"), {**SMALL, **EXECUTOR})
         self._spark.sparkContext.setLogLevel("ERROR")
 
     def leave(self, name: str) -> None:

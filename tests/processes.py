@@ -21,6 +21,9 @@ from tests.helpers import ROOT
 
 Kind = Literal["plain", "spark"]
 
+# The master of an application with Spark, if not the usual one.
+MASTER = "PARTQ_TEST_MASTER"
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # Where a package with an assignor of a user's is installed.
 PLUGINS = ROOT / "tests" / "plugins"
 
@@ -107,6 +110,10 @@ class Application:
                 if os.getsid(process.pid) == self._process.pid:
                     os.kill(process.pid, number)
 
+    def executors(self) -> list[psutil.Process]:
+        """Those of a `MASTER` that has any."""
+        return executors_below(self._process.pid)
+
     def kill(self) -> None:
         """SIGKILL to everything at once."""
         self.killed = True
@@ -181,6 +188,26 @@ class Pool:
         for application in self._applications:
             if not application.killed:
                 application.kill()
+
+
+def executors_below(pid: int) -> list[psutil.Process]:
+    """The executors that a process has started, or one that it has started."""
+    children = psutil.Process(pid).children(recursive=True)
+    return [child for child in children if child.is_running() and _EXECUTOR in " ".join(_command(child))]
+
+
+def python_workers(executor: psutil.Process) -> list[psutil.Process]:
+    """The processes in which an executor runs Python, without the one that starts them."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        daemons = [child for child in executor.children() if "pyspark.daemon" in _command(child)]
+        return [worker for daemon in daemons for worker in daemon.children()]
+    return []
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 def kill_with_children(processes: Iterable[subprocess.Popen[bytes]]) -> None:

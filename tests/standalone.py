@@ -14,11 +14,10 @@ import pyspark
 
 from tests.helpers import eventually
 from tests.jvm import QUICK
-from tests.processes import kill_with_children
+from tests.processes import executors_below, kill_with_children
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _SIZE = ("--cores", "1", "--memory", "1g")
 _LISTENS = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
@@ -31,8 +30,7 @@ class Cluster:
 
     def executors(self, number: int) -> list[psutil.Process]:
         """The executors that run on a worker."""
-        children = psutil.Process(self.workers[number].pid).children(recursive=True)
-        return [child for child in children if _EXECUTOR in " ".join(child.cmdline())]
+        return executors_below(self.workers[number].pid)
 
     @property
     def arguments(self) -> list[str]:

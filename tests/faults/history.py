@@ -135,6 +135,11 @@ class History:
         return self._reached.setdefault(uri, Store(uri, options))
 
     # ---- who there is
+    @property
+    def with_spark(self) -> bool:
+        """Whether consumers run in applications that have Spark."""
+        return self._consumers is not self.pool
+
     def new_role(self, kind: str, named: bool) -> Role:
         return Role(f"{kind[0]}{next(self._names)}", kind, named=named)
 
@@ -276,7 +281,7 @@ class History:
 
     def _is_late(self, error: str) -> bool:
         """On a busy machine a query may miss the time that Spark gives its planner; that is no error of ours."""
-        return self._consumers is not self.pool and not any(f"[{name}]" in error for name in error_classes())
+        return self.with_spark and not any(f"[{name}]" in error for name in error_classes())
 
     def queries_ended(self) -> int:
         """How many have ended with an error."""

@@ -11,8 +11,10 @@ from typing import Any
 
 from tests.delivering import after_commit, before_commit
 from tests.faults.history import History, Role
+from tests.processes import MASTER, python_workers
 
 _HELD_WITHIN_S = 15.0
+_ONE_EXECUTOR = "local-cluster[1,1,1024]"  # workers, cores, MiB
 _OPERATIONS = ("scale", "maintain", "replicate")
 
 
@@ -31,13 +33,12 @@ def kill_producer(h: History, rng: Random) -> str:
         time.sleep(rng.uniform(0, 2 * h.plan.every_s))  # anywhere
         h.kill(role)
     else:
-        hold_up(
-            h, role, hold, lambda: [line for line in h.lines(f"{role.name}.jsonl") if line == ["held"]], str(commits)
-        )
+        name = f"{role.name}.jsonl"
+        held = hold_up(h, role, hold, lambda: [line for line in h.lines(name) if line == ["held"]], str(commits))
         h.kill(role)
         hold.unlink()
     h.start(role)
-    return "producer " + ("anywhere" if commits is None else f"behind {commits} commits")
+    return "producer " + ("anywhere" if commits is None or not held else f"behind {commits} commits")
 
 
 def kill_consumer(h: History, rng: Random) -> str:
@@ -56,6 +57,29 @@ def kill_consumer(h: History, rng: Random) -> str:
     h.start(role)
     where = "anywhere" if hold is None or not held else hold.suffix[1:]
     return f"{role.kind} {where}, {'a fresh' if fresh else 'the same'} checkpoint"
+
+
+def kill_executor(h: History, rng: Random) -> str:
+    """The Python workers of an executor, and then it: Spark runs their tasks again, and the query goes on. The consumer begins again in an
+    application that has an executor.
+    """
+    if not h.with_spark:
+        h.not_done.add("kill_executor: consumers run without Spark")
+        return "not done"
+    role = rng.choice(h.consumers)
+    h.leave(role)
+    application = h.own({MASTER: _ONE_EXECUTOR}, consumer=True)
+    h.start(role, application)
+    h.started(role)
+    for processes in (lambda: [w for e in application.executors() for w in python_workers(e)], application.executors):
+        since = time.monotonic()
+        h.until(lambda since=since: "start" in h.kinds_since(role.name, since), f"a micro-batch of {role.name}")  # type: ignore[misc]
+        time.sleep(rng.uniform(0, 1))  # anywhere
+        for process in h.until(processes, f"processes of Spark of {role.name}"):
+            process.kill()
+            h.happened["kill -9"] += 1
+        h.mark()
+    return role.kind
 
 
 def kill_all(h: History, rng: Random) -> str:
@@ -117,11 +141,13 @@ def operate(
     rng: Random | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run an operation to its end, while something else happens; with `rng` kill its process in the middle first."""
+    """Run an operation to its end, while something else happens; with `rng` kill a process that runs it first, and count whether it had ended."""
     if rng is not None:
         application = h.free()
-        application.tell("run", function=function, arguments=about)
+        application.ask("clear")  # it is up
+        killed = application.tell("run", function=function, arguments=about)
         time.sleep(rng.uniform(0, 0.5))  # anywhere
+        h.happened[f"{function} killed {'after' if killed.there() else 'before'} its end"] += 1
         application.kill()
         h.mark()
         h.happened["kill -9"] += 1
@@ -152,7 +178,7 @@ def stop_consumer(h: History, rng: Random) -> str:
     role = rng.choice(h.consumers)
     hold, said = _hold(h, role, rng)
     if hold is not None:
-        hold_up(h, role, hold, said)
+        held = hold_up(h, role, hold, said)
     else:
         h.started(role)
     left = h.has_left(role.group)
@@ -167,7 +193,7 @@ def stop_consumer(h: History, rng: Random) -> str:
     if hold is not None:
         hold.unlink()
     _thaw(h, role)
-    return f"{role.kind} {'anywhere' if hold is None else hold.suffix[1:]}"
+    return f"{role.kind} {'anywhere' if hold is None or not held else hold.suffix[1:]}"
 
 
 def _got_on(h: History, role: Role, since: float) -> bool:

@@ -20,15 +20,18 @@ def maybe(rng: Random) -> Random | None:
 def resize(h: History, rng: Random) -> str:
     """Up or down, and back; a group reads through the barrier of each."""
     first, second = rng.sample(range(3, 9), 2)
+    blows: list[str] = []
     for count in (first, second):
-        operate(h, "scale", {"store": h.store, "partitions": count}, maybe(rng), lambda: blow(h, rng))
-    return f"to {first} and {second}"
+        operate(h, "scale", {"store": h.store, "partitions": count}, maybe(rng), lambda: blows.extend(blow(h, rng)))
+    return ", ".join([f"to {first} and {second}", *blows])
 
 
-def blow(h: History, rng: Random) -> None:
+def blow(h: History, rng: Random) -> list[str]:
     """In the middle of an operation, half of the time."""
-    if rng.random() < 0.5:
-        rng.choice([kill_producer, kill_consumer, stop_consumer])(h, rng)
+    if rng.random() >= 0.5:
+        return []
+    step = rng.choice([kill_producer, kill_consumer, stop_consumer])
+    return [f"{step.__name__} {step(h, rng)}"]
 
 
 def maintain(h: History, rng: Random) -> str:
@@ -41,9 +44,10 @@ def maintain(h: History, rng: Random) -> str:
 def replicate(h: History, rng: Random) -> str:
     """Two passes of replication into another store."""
     about = {"store": h.store, "queue": "q", "location": standby(h)}
+    blows: list[str] = []
     for _ in range(2):
-        operate(h, "replicate", about, maybe(rng), lambda: blow(h, rng))
-    return "two passes"
+        operate(h, "replicate", about, maybe(rng), lambda: blows.extend(blow(h, rng)))
+    return ", ".join(["two passes", *blows])
 
 
 def promote(h: History, rng: Random) -> str:
@@ -89,7 +93,7 @@ def disk_full(h: History, rng: Random) -> str:
     """Not a byte more fits; queries end with an error and are started again, until there is space."""
     if h.small_disk:
         h.not_done.add(f"disk full: {h.small_disk}")
-        return ""
+        return "not done"
     with h.nobody_works():
         ballast = fill(h.home)
         noticed = _noticed(h)
@@ -101,7 +105,7 @@ def read_only(h: History, rng: Random) -> str:
     """A folder of the store may not be written for a while."""
     if why_no_read_only():
         h.not_done.add(f"read-only folder: {why_no_read_only()}")
-        return ""
+        return "not done"
     below = rng.choice(["queues/q/partitions", "queues/q/manifests", "groups/g", "groups/h", "queues"])
     with h.nobody_works():
         modes = forbid(h.home.parent / h.store / below)

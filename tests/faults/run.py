@@ -27,6 +27,7 @@ STEPS: Mapping[str, Callable[[History, Random], str]] = {
     "kill_producer": nemesis.kill_producer,
     "kill_consumer": nemesis.kill_consumer,
     "kill_operator": nemesis.kill_operator,
+    "kill_executor": nemesis.kill_executor,
     "kill_all": nemesis.kill_all,
     "stop": nemesis.stop,
     "stop_producer": nemesis.stop_producer,

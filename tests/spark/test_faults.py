@@ -14,7 +14,7 @@ from tests.processes import Kind, Pool
 
 # With Spark only consumers have a JVM; what they are given is what they would have anyway.
 SHORT = ["kill_consumer", "stop_consumer", "resize", "kill_producer"]
-LONG = [*["kill"] * 8, *["stop"] * 3, "resize", *["kill"] * 7, *["stop"] * 2]
+LONG = [*["kill"] * 8, *["stop"] * 3, "kill_executor", "resize", *["kill"] * 7, *["stop"] * 2, "kill_executor"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import spark_partq as partq
 from tests import standalone
 from tests.helpers import eventually, finished, put
+from tests.processes import kill_with_children
 from tests.scaled import stored
 from tests.spark.jobs import Start
 from tests.spark.test_jobs import produce_and_consume
@@ -21,18 +22,19 @@ pytestmark = pytest.mark.long
 
 SCHEMA = pa.schema([("v", pa.int64())])
 
-# Writes each micro-batch once, in tasks that wait until they may go on.
+# Writes each micro-batch once, in tasks that wait until this micro-batch, or all, may go on.
 HANDLER = """
-import os, pathlib, time
+import pathlib, time
+from pyspark import TaskContext
 
 def slow(folder):
     folder = pathlib.Path(folder)
-    def wait(frames):
-        (folder / f"task-{os.getpid()}").touch()
-        while not (folder / "go").exists():
-            time.sleep(0.02)
-        yield from frames
     def handle(batch, batch_id):
+        def wait(frames):
+            (folder / f"task-{batch_id}-{TaskContext.get().taskAttemptId()}").touch()
+            while not any((folder / name).exists() for name in (f"go-{batch_id}", "go")):
+                time.sleep(0.02)
+            yield from frames
         batch.mapInPandas(wait, batch.schema).write.mode("overwrite").parquet(str(folder / "out" / str(batch_id)))
     return handle
 """
@@ -99,7 +101,7 @@ def test_speculation(start: Start, tmp_path: Path) -> None:
 
 
 def test_an_executor_a_worker_and_the_driver_die(start: Start, tmp_path: Path) -> None:
-    """W1, H1: an executor in the middle of a micro-batch, then a whole worker, then the driver, which is started again from its
+    """W1, H1: an executor, then a whole worker, then the driver, each in the middle of a micro-batch. The driver is started again from its
     checkpoint. Each message is in the result once, in its partition's order."""
     store = str(tmp_path / "store")
     partq.create_queue(store, "q", "v long", partitions=4)
@@ -110,27 +112,36 @@ def test_an_executor_a_worker_and_the_driver_die(start: Start, tmp_path: Path) -
     arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={tmp_path}", "--trigger", "available-now"]
     consume = ["consume", *arguments, "--checkpoint", str(tmp_path / "checkpoint")]
 
-    def tasks() -> int:
-        return len(list(tmp_path.glob("task-*")))
+    def tasks(batch: int) -> int:
+        return len(list(tmp_path.glob(f"task-{batch}-*")))
 
     def batches() -> int:
         return len(list(tmp_path.glob("out/*/_SUCCESS")))
 
+    def go_on(batch: int) -> None:
+        (tmp_path / f"go-{batch}").touch()
+        eventually(lambda: batches() == batch + 1, f"the end of micro-batch {batch}")
+
     with standalone.cluster(tmp_path / "cluster") as cluster:
         conf = [*cluster.arguments, "--py-files", str(tmp_path / "my_handlers.py")]
         first = start(*consume, conf=conf)
-        eventually(lambda: tasks() >= 2, "a task on each worker")
+        eventually(lambda: tasks(0) == 2, "a task on each worker")
         for executor in cluster.executors(0):
             executor.kill()
-        eventually(lambda: tasks() >= 3, "the lost task on another executor")
-        (tmp_path / "go").touch()
-        eventually(lambda: batches() >= 2, "micro-batches after the executor's death")
-        cluster.workers[1].kill()
-        seen = batches()
-        eventually(lambda: batches() > seen + 1, "micro-batches after the worker's death")
+        eventually(lambda: tasks(0) >= 3, "the lost task on another executor")
+        go_on(0)
+        eventually(lambda: cluster.executors(0), "another executor of the first worker")
+        eventually(lambda: tasks(1) >= 2, "a task on each worker")
+        kill_with_children(cluster.workers[1:])
+        go_on(1)
+        assert tasks(1) >= 3  # the lost task ran again, on the other worker
+        eventually(lambda: tasks(2) >= 1, "a task of the micro-batch in which the driver dies")
+        assert first.poll() is None and batches() == 2
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
+        (tmp_path / "go").touch()
         finished(start(*consume, conf=conf))
+    assert batches() == 10
     found = pd.concat([pd.read_parquet(folder) for folder in (tmp_path / "out").iterdir()])
     assert sorted(found["v"]) == list(range(400))
     assert {group["_offset"].nunique() for _, group in found.groupby("_partition")} == {100}

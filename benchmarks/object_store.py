@@ -1,0 +1,131 @@
+"""A small micro-batch in an object store: ``python -m benchmarks.object_store``.
+
+The server is moto on this machine. It answers one process after the other and no network lies between, so the numbers of requests tell more than
+the times.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_partq as partq
+from benchmarks.data import rows, session
+from benchmarks.report import Figure, at_most, in_turn, known, median, show, spread
+from benchmarks.s3 import Server, object_store
+
+PARTITIONS, ROWS = 16, 1_000
+WRITE, READ = (
+    9 + 5 * PARTITIONS,
+    7 + 3 * PARTITIONS,
+)  # requests, by docs/object-store.md; a file of a partition is read with one
+WARM_UP = 5
+
+
+def main(
+    runs: Annotated[int, typer.Option(help="counted micro-batches of each subject", min=5)] = 21,
+    out: Annotated[Path, typer.Option(help="where the JSON goes")] = Path("benchmarks/results/object-store.json"),
+) -> None:
+    """Exit code 1 if a bound is not reached."""
+    with tempfile.TemporaryDirectory(prefix="partq-bench-") as place, object_store(Path(place)) as server:
+        os.environ |= {name.upper(): value for name, value in server.options.items()}
+        spark = session()
+        try:
+            figures = [*_figures(spark, Path(place), server, runs)]
+        finally:
+            spark.stop()
+    raise typer.Exit(0 if show(figures, out) else 1)
+
+
+def _figures(spark: SparkSession, folder: Path, server: Server, runs: int) -> Iterator[Figure]:
+    """Each micro-batch is written, and read by a query that runs; the same on a disk, and an append of the rows by delta-rs, take turns with it."""
+    df = rows(spark, folder, ROWS).cache()
+    table = df.toArrow()
+    bucket, disk = (_Queue(spark, uri, folder / name, df) for name, uri in _stores(server, folder).items())
+    asked: dict[str, list[int]] = {"write": [], "read": [], "delta-rs": []}
+
+    def counted(what: str, act: Callable[[], float]) -> Callable[[], float]:
+        def measured() -> float:
+            before = server.requests()
+            seconds = act()
+            asked[what].append(server.requests() - before)
+            return seconds
+
+        return measured
+
+    def append() -> float:
+        began = time.perf_counter()
+        write_deltalake(f"{server.bucket}/table", table, mode="append")
+        return time.perf_counter() - began
+
+    subjects = {
+        "write": counted("write", bucket.write),
+        "read": counted("read", bucket.read),
+        "write on a disk": disk.write,
+        "read on a disk": disk.read,
+        "delta-rs": counted("delta-rs", append),
+    }
+    took = in_turn("a micro-batch of 1,000 rows", subjects, runs, WARM_UP)
+    bucket.query.stop()
+    disk.query.stop()
+    requests = {what: median(counts[WARM_UP:]) for what, counts in asked.items()}
+    detail = f"{requests['delta-rs']:g} requests of delta-rs, which writes one file"
+    yield known(
+        "time to write 1,000 rows over 16 partitions",
+        "delta-rs append",
+        _ratio(took, "write", "delta-rs"),
+        spread(took),
+    )
+    for what, least in (("write", WRITE), ("read", READ)):
+        yield known(f"time to {what} 1,000 rows", "on a disk", _ratio(took, what, f"{what} on a disk"))
+        # Checkpoints and the deletion of old entries come on top, and what looks for news meanwhile.
+        yield at_most(f"requests to {what} 1,000 rows, median", "-", requests[what], 1.5 * least, detail)
+        detail = ""
+
+
+def _stores(server: Server, folder: Path) -> dict[str, str]:
+    return {"bucket": f"{server.bucket}/store", "disk": str(folder / "store")}
+
+
+def _ratio(took: dict[str, list[float]], ours: str, theirs: str) -> float:
+    return median(took[ours]) / median(took[theirs])
+
+
+class _Queue:
+    """A queue, what writes a micro-batch into it, and a query that waits for one."""
+
+    def __init__(self, spark: SparkSession, uri: str, folder: Path, df: DataFrame) -> None:
+        partq.create_queue(uri, "q", df.schema, key="k", partitions=PARTITIONS)
+        self._df, self._sink, self._batch = df, partq.queue_sink(uri, "q", sink_id="bench"), 0
+        reader = spark.readStream.format("partq").options(path=uri, queue="q", group="g", flows=2)
+        writer = reader.load().writeStream.foreachBatch(_discard).option("checkpointLocation", str(folder))
+        self.query = writer.start()
+        self.query.processAllAvailable()
+
+    def write(self) -> float:
+        began = time.perf_counter()
+        self._sink(self._df, self._batch)
+        self._batch += 1
+        return time.perf_counter() - began
+
+    def read(self) -> float:
+        """Until the query has finished what was written."""
+        began = time.perf_counter()
+        self.query.processAllAvailable()
+        return time.perf_counter() - began
+
+
+def _discard(batch: DataFrame, _: int) -> None:
+    batch.write.format("noop").mode("overwrite").save()
+
+
+if __name__ == "__main__":
+    typer.run(main)
