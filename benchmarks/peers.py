@@ -97,39 +97,49 @@ class Peers:
         for size, bounds in wanted.items():
             df = rows(self._spark, self._folder, size).cache()
             df.count()
-            subjects = {name: _writing(write, df) for name, write in self._make(f"w{size}", df).items()}
+            writers = self._make(f"w{size}", df)
+            if size == min(wanted):  # it opens the queue for each batch, which a sink does once
+                writers["partq.append"] = partial(self._append, f"w{size}")
+            subjects = {name: _writing(write, df) for name, write in writers.items()}
             took = in_turn(f"write {size:,} rows", subjects, runs, warm_up=5)
             yield from _compared(f"time to write {size:,} rows", took, bounds)
             df.unpersist()
 
+    def _append(self, queue: str, batch: DataFrame, number: int) -> None:
+        partq.append(batch, self._store, queue, sink_id="append", batch_id=number)
+
     def reading(self, count: int, runs: int) -> Iterator[Figure]:
-        """Micro-batches of 1,000 rows, and all of the rows at once; each is counted, with its planning and its checkpoint."""
-        batches = 10
-        small, large = rows(self._spark, self._folder, 1_000), rows(self._spark, self._folder, count)
-        for name, write in self._make("r1000", small).items():
-            if name != KAFKA_DEFAULTS:
-                for number in range(batches):
-                    write(small.coalesce(1), number)
-        for name, write in self._make("rlarge", large).items():
-            if name != KAFKA_DEFAULTS:
-                write(large, 0)
-        limits = {"partq": "maxRowsPerTrigger", DELTA: "maxFilesPerTrigger"}
-        at_once = {
-            peer: reader.option(limits.get(peer, "maxOffsetsPerTrigger"), 1 if peer == DELTA else 1_000)
-            for peer, reader in self._readers("r1000").items()
-        }
-        files = str(self._folder / f"rows-{count}")
-        all_of_it = {
-            **self._readers("rlarge"),
-            PARQUET: self._spark.readStream.schema(large.schema).format("parquet").option("path", files),
-        }
-        for size, readers, bounds in (
-            (1_000, at_once, {KAFKA: 1.0, DELTA: 0.6}),
-            (count, all_of_it, {PARQUET: 1 / 0.9}),
+        """Micro-batches of 1,000 and of 100,000 rows, and all of the rows at once; each is counted, with its planning and its checkpoint."""
+        large = self._spark.readStream.schema(rows(self._spark, self._folder, count).schema).format("parquet")
+        for readers, size, bounds in (
+            (self._batches(1_000, 10), 1_000, {KAFKA: 1.0, DELTA: 0.6}),
+            (self._batches(100_000, 6), 100_000, {KAFKA: 1 / 1.5}),
+            (
+                {**self._written(count, 1), PARQUET: large.option("path", str(self._folder / f"rows-{count}"))},
+                count,
+                {PARQUET: 1 / 0.9},
+            ),
         ):
             subjects = {peer: partial(self._micro_batch, reader) for peer, reader in readers.items()}
             took = in_turn(f"read {size:,} rows", subjects, runs, warm_up=3)
             yield from _compared(f"time of a micro-batch that reads {size:,} rows", took, bounds)
+
+    def _batches(self, size: int, batches: int) -> dict[str, DataStreamReader]:
+        """Readers that take one of the batches at a time."""
+        limits = {"partq": "maxRowsPerTrigger", DELTA: "maxFilesPerTrigger"}
+        return {
+            peer: reader.option(limits.get(peer, "maxOffsetsPerTrigger"), 1 if peer == DELTA else size)
+            for peer, reader in self._written(size, batches).items()
+        }
+
+    def _written(self, size: int, batches: int) -> dict[str, DataStreamReader]:
+        """Readers of so many batches; each is one file of Delta's, if there are several."""
+        df, name = rows(self._spark, self._folder, size), f"r{size}"
+        for peer, write in self._make(name, df).items():
+            if peer != KAFKA_DEFAULTS:  # it reads the same topic
+                for number in range(batches):
+                    write(df.coalesce(1) if batches > 1 else df, number)
+        return self._readers(name)
 
     def _readers(self, name: str) -> dict[str, DataStreamReader]:
         kafka = {"kafka.bootstrap.servers": self._broker.servers, "subscribe": name, "startingOffsets": "earliest"}
