@@ -23,10 +23,8 @@ from benchmarks.report import Figure, at_most, in_turn, known, median, show, spr
 from benchmarks.s3 import Server, object_store
 
 PARTITIONS, ROWS = 16, 1_000
-WRITE, READ = 9 + 5 * PARTITIONS, 14 + 4 * PARTITIONS  # requests, by docs/object-store.md: to plan, to read a file of each partition, to acknowledge
-    9 + 5 * PARTITIONS,
-    7 + 3 * PARTITIONS,
-)  # requests, by docs/object-store.md; a file of a partition is read with one
+# Requests, by docs/object-store.md. A read is planned, takes a file of each partition, and is acknowledged.
+WRITE, READ = 9 + 5 * PARTITIONS, 14 + 4 * PARTITIONS
 WARM_UP = 5
 
 
