@@ -25,6 +25,12 @@ from spark_partq.storage.wanted import Wanted, foreign_row
 
 T = TypeVar("T")
 
+_WITHOUT_FILES = {
+    "LogicalRDD",
+    "LocalRelation",
+    "Range",
+    "OneRowRelation",
+}  # leaves of plans; the rows of a micro-batch are the first
 SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
 
@@ -154,13 +160,21 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run
         yield None
         return
     # The hash of the plan ignores names of columns, and what is in the files that it reads. Files that are written again have other names.
-    rows = batch.semanticHash(), batch.schema.json(), sorted(batch.inputFiles())
+    rows = batch.semanticHash(), batch.schema.json(), _files_of(batch)
     with run.turns.setdefault(target, threading.RLock()):
         written = run.written
         if written.get(target, rows) != rows:
             raise InvalidArgumentError(otherwise)
         yield run
         written[target] = rows
+
+
+def _files_of(batch: DataFrame) -> list[str]:
+    """The files that its plan reads. Mostly these are none, which Spark would only say after it has optimised the plan."""
+    leaves = batch._jdf.queryExecution().analyzed().collectLeaves()
+    if all(leaves.apply(n).nodeName() in _WITHOUT_FILES for n in range(leaves.size())):
+        return []
+    return sorted(batch.inputFiles())
 
 
 def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
