@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 _BATCH_ROWS = 1 << 16
+_SHARED_BYTES = 64 << 20  # of a batch in which rows share texts
+_LONGEST_VALUE = 16  # bytes of a value of a fixed length: those of a decimal
 
 
 class Most(NamedTuple):
@@ -69,6 +72,87 @@ def read_within(
         if left < 0:
             raise ValueError(f"it holds more than {most.size:,} bytes")
         yield batch.cast(pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in batch.schema]))
+
+
+def read_group(
+    source: Any, file: pq.ParquetFile, group: int, names: Sequence[str], rows: int, most: int
+) -> Iterator[pa.RecordBatch]:
+    """A row group in batches of at most so many rows, which take no more memory than `most` bytes and what the row group declares.
+
+    Texts that many rows share, which would make a batch larger, are read as `read_within` reads them, and the batch is cut.
+
+    Parameters
+    ----------
+    source
+        What `file` was opened with.
+
+    Raises
+    ------
+    ValueError, ArrowException, OSError
+        If a single row takes more.
+    """
+    how = {"row_groups": [group], "use_threads": False}
+    shared = _shared_texts(source, file, group, names, rows, most)
+    if not shared:
+        yield from file.iter_batches(rows, columns=names, **how)
+        return
+    reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=shared, pre_buffer=False)
+    for batch in reader.iter_batches(rows, columns=names, **how):
+        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in batch.schema])
+        for part in _parts(batch, most):
+            yield part.cast(schema)
+
+
+def _shared_texts(
+    source: Any, file: pq.ParquetFile, group: int, names: Sequence[str], rows: int, most: int
+) -> list[str]:
+    """The columns whose texts stand once in a row group and may be so long that a batch would be too large."""
+    wanted, about = _columns(file, names), file.metadata.row_group(group)
+    if any(c.physical_type == "FIXED_LEN_BYTE_ARRAY" and c.length > _LONGEST_VALUE for c in wanted.values()):
+        raise ValueError("it has a column of another type")
+    texts = {at: column.path for at, column in wanted.items() if column.physical_type == "BYTE_ARRAY"}
+    rows = min(rows, about.num_rows)
+    values = max([rows, *(column.num_values for column in repeated_columns(file, group, names))])
+    if not texts or values * about.total_byte_size <= most:
+        return []
+    found = []
+    reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=[*texts.values()], pre_buffer=False)
+    for at, path in texts.items():
+        # Arrow reads the whole dictionary with the first value. A dictionary that is empty then is not known.
+        first = next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False), None)
+        chunk = about.column(at)  # which may be asked, as the column was read
+        if first is not None and any("DICTIONARY" in encoding for encoding in chunk.encodings):
+            longest = _longest(first.column(0))
+            many = chunk.num_values if wanted[at].max_repetition_level else rows
+            if longest is None or longest * many > _SHARED_BYTES:
+                found.append(path)
+    return found
+
+
+def _longest(array: pa.Array) -> int | None:
+    """The bytes of the longest text of the only dictionary in this array; None if the dictionary is empty."""
+    while not pa.types.is_dictionary(array.type):
+        if pa.types.is_struct(array.type):
+            (array,) = array.flatten()
+        elif pa.types.is_map(array.type):
+            array = next(part for part in (array.keys, array.items) if _plain_type(part.type) != part.type)
+        else:
+            array = array.values
+    texts = array.dictionary.cast(pa.large_binary())
+    ends = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    return int(np.diff(ends).max()) if len(texts) else None
+
+
+def _parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    size = sum(map(plain_size, batch.columns))
+    if size <= _SHARED_BYTES or batch.num_rows == 1:
+        if size > most:
+            raise ValueError(f"a row of it takes {size:,} bytes, more than {most:,}")
+        yield batch
+        return
+    numbers = np.arange(batch.num_rows)  # a slice of a list would still have all that the list has
+    for half in np.array_split(numbers, 2):
+        yield from _parts(batch.take(pa.array(half)), most)
 
 
 def plain_size(array: pa.Array) -> int:

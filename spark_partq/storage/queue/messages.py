@@ -18,7 +18,7 @@ from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreU
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import integers, is_like, leaves
 from spark_partq.storage.files import FileMissing, Output
-from spark_partq.storage.parquet import repeated_columns
+from spark_partq.storage.parquet import read_group, repeated_columns
 from spark_partq.storage.queue.file_index import Ints, delta_stats
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
 from spark_partq.storage.queue.slices import Slice
@@ -276,9 +276,9 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
                 raise ValueError(f"it declares {max(held):,} rows, and the log says {piece.rows:,}")
             lacking = _lacking(file.schema_arrow, schema, piece.may_lack) if piece.may_lack else set[str]()
             if piece.deleted:
-                yield from _read_sparse(file, piece, schema, lacking)
+                yield from _read_sparse(source, file, piece, schema, lacking)
             else:
-                yield from _read_groups(file, piece.first_row, piece.last_row, schema, lacking)
+                yield from _read_groups(source, file, piece.first_row, piece.last_row, schema, lacking)
     except (FileMissing, OSError, pa.ArrowException, ValueError, KeyError) as error:
         raise _corrupt(piece, "it is missing" if isinstance(error, FileMissing) else str(error)) from error
 
@@ -330,7 +330,7 @@ def _lacking(held: pa.Schema, wanted: pa.Schema, may_lack: Collection[str]) -> s
 
 
 def _read_groups(
-    file: pq.ParquetFile, first: int, last: int, schema: pa.Schema, lacking: Collection[str]
+    source: Any, file: pq.ParquetFile, first: int, last: int, schema: pa.Schema, lacking: Collection[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     # The rows are counted by a column that every file has if it lacks all that are wanted.
     names = [name for name in schema.names if name not in lacking] or ["_row"]
@@ -343,7 +343,7 @@ def _read_groups(
             wide = group.total_byte_size // max(1, group.num_rows)
             size = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, wide)))
             at = row
-            for batch in file.iter_batches(size, row_groups=[g], columns=names, use_threads=False):
+            for batch in read_group(source, file, g, names, size, MAX_GROUP_BYTES):
                 low, high = max(first - at, 0), min(last - at, batch.num_rows)
                 if low < high:
                     part = batch.slice(low, high - low)
@@ -358,13 +358,13 @@ def _read_groups(
 
 
 def _read_sparse(
-    file: pq.ParquetFile, piece: Slice, schema: pa.Schema, lacking: Collection[str]
+    source: Any, file: pq.ParquetFile, piece: Slice, schema: pa.Schema, lacking: Collection[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The same of a file whose rows say their numbers, which only grow. So that of the n-th is from n to n + those that were deleted."""
     numbered = schema.append(pa.field("_row", pa.int64()))
     before = -1
     first, last = max(0, piece.first_row - piece.deleted), min(piece.rows, piece.last_row)
-    for _, batch in _read_groups(file, first, last, numbered, lacking):
+    for _, batch in _read_groups(source, file, first, last, numbered, lacking):
         numbers = np.asarray(batch.column(len(schema)).fill_null(-1), dtype=np.int64)
         if np.any(np.diff(numbers, prepend=before) <= 0):
             raise ValueError(f"its rows are not in the order of their numbers (around {numbers[0]})")
