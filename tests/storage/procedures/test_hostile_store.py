@@ -16,6 +16,8 @@ from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import put
+from tests.queries import consume, read
+from tests.s3server import BUCKET, S3Server
 
 MONTHS_S = 90 * 86_400
 
@@ -47,13 +49,21 @@ def untouched(home: Path) -> bool:
     return left == dict.fromkeys(("precious.txt", "sub/more.txt", "victim.parquet"), b"precious")
 
 
+LOG = "queues/q/partitions/partition=0/_delta_log"
+REFUSED = r"0000{}\.json: it names the file .*no plain name"
+
+
 def commit_a_name(store: str, path: str, size: int) -> None:
     """What anybody can do who may write the store: one more commit, which names a file."""
-    log = Path(store) / "queues/q/partitions/partition=0/_delta_log"
-    entries = sorted(log.glob("*.json"))
-    before = json.loads(entries[-1].read_text().splitlines()[0])["commitInfo"]["txnId"]
+    entries = sorted(Path(store, LOG).glob("*.json"))
+    Path(store, LOG, f"{len(entries):020d}.json").write_bytes(naming(entries[-1].read_bytes(), path, size))
+
+
+def naming(before: bytes, path: str, size: int) -> bytes:
+    """An entry behind this one that names a file."""
+    last = json.loads(before.splitlines()[0])["commitInfo"]["txnId"]
     lines = [
-        {"commitInfo": {"engineInfo": "spark_partq", "operation": "WRITE", "txnId": "0" * 32, "previousTxnId": before}},
+        {"commitInfo": {"engineInfo": "spark_partq", "operation": "WRITE", "txnId": "0" * 32, "previousTxnId": last}},
         {
             "add": {
                 "path": path,
@@ -66,16 +76,20 @@ def commit_a_name(store: str, path: str, size: int) -> None:
         },
         {"txn": {"appId": "partq:next", "version": 2, "lastUpdated": 0}},
     ]
-    (log / f"{len(entries):020d}.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+
+
+def a_file_of_messages() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"v": [7], "_row": [0]}), sink)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize("valid", [False, True], ids=["no Parquet", "Parquet"])
 def test_a_log_that_names_files_elsewhere(store: str, home: Path, tmp_path: Path, valid: bool, encoded: bool) -> None:
     """A replicator does not overwrite or delete there, a reader does not read there, and the doctor says what is wrong."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"v": [7], "_row": [0]}), sink)
-    data = sink.getvalue().to_pybytes() if valid else b"x" * 40
+    data = a_file_of_messages() if valid else b"x" * 40
     (tmp_path / "shared" / "victim.parquet").write_bytes(data)
     up = "../" * 5
     up = up.replace(".", "%2e").replace("/", "%2F") if encoded else up
@@ -84,9 +98,11 @@ def test_a_log_that_names_files_elsewhere(store: str, home: Path, tmp_path: Path
         lambda: partq.replicate(store, "q", str(home / "replica")),
         lambda: partq.describe_queue(store, "q"),
         lambda: partq.maintain(store),
+        lambda: read(store),
+        lambda: consume(store, tmp_path / "checkpoint", group="h"),
     ]
     for command in commands:
-        with pytest.raises(partq.CorruptTableError, match=r"00002\.json: it names the file .*no plain name"):
+        with pytest.raises(partq.CorruptTableError, match=REFUSED.format(2)):
             command()
     replica = home / "replica"
     assert sorted(path.name for path in home.iterdir()) == ["precious.txt", "replica", "sub", "victim.parquet"]
@@ -94,6 +110,24 @@ def test_a_log_that_names_files_elsewhere(store: str, home: Path, tmp_path: Path
     assert (home / "victim.parquet").read_bytes() == b"precious"
     (finding, *_) = diagnose(Store(store)).faults
     assert "no plain name" in finding.what
+
+
+def test_a_log_that_names_objects_elsewhere(s3: S3Server, prefix: str, tmp_path: Path) -> None:
+    """In an object store, too, a reader asks for nothing that lies outside of the partition's folder."""
+    partq.create_queue(prefix, "q", "v bigint", partitions=1, storage_options=s3.options)
+    files, data = Store(prefix, s3.options).files, a_file_of_messages()
+    files.put("victim.parquet", data)
+    entry = files.read(f"{LOG}/{0:020d}.json", 1 << 20)
+    files.put(f"{LOG}/{1:020d}.json", naming(entry, "../../../../victim.parquet", len(data)))
+    options = {f"storageOptions.{name}": value for name, value in s3.options.items()}
+    s3.asked()
+    for command in (lambda: read(prefix, **options), lambda: consume(prefix, tmp_path / "checkpoint", **options)):
+        with pytest.raises(partq.CorruptTableError, match=REFUSED.format(1)):
+            command()
+    folder = f"/{BUCKET}/{prefix.rpartition('/')[2]}"
+    asked = s3.asked()
+    assert any(f"GET {folder}/{LOG}/{1:020d}.json" in request for request in asked)
+    assert not any("victim" in request for request in asked)
 
 
 LINKS = [
