@@ -63,9 +63,9 @@ class Format:
         """
         new = parse(body)
         if new.min_reader < self.min_reader or new.min_writer < self.min_writer:
-            raise ValueError("a version of the format never sinks")
+            raise ValueError("min_reader, min_writer: a version of the format never sinks")
         if not set(self.features) <= set(new.features):
-            raise ValueError("a feature of the format is never taken back")
+            raise ValueError("features: a feature of the format is never taken back")
         return new
 
     def with_features(self, *features: str) -> Format:

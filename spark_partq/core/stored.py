@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from enum import StrEnum
+from typing import Any, NoReturn, TypeVar
 
 from spark_partq.core.names import check_name
 
@@ -26,6 +27,8 @@ MAX_NAME_BYTES = 255  # of a file
 _NO_FILE_NAME = re.compile(r"\.|.*[/\\\x00-\x1f\x7f\ud800-\udfff]|[A-Za-z][A-Za-z0-9+.-]+:", re.DOTALL)
 _MAX_JSON = 64 << 20
 _MAX_NESTED = 50
+
+E = TypeVar("E", bound=StrEnum)
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -99,12 +102,20 @@ def flag(value: object, what: str) -> bool:
     return value
 
 
-def name(value: object, kind: str) -> str:
+def one_of(known: type[E], value: object, what: str) -> E:
+    """A text that this program knows."""
+    try:
+        return known(str(value))
+    except ValueError:
+        raise ValueError(f"{what} is {_shown(value)}, which this program does not know") from None
+
+
+def name(value: object, what: str) -> str:
     """A name of a queue, a group or an instance."""
     try:
-        return check_name(kind, value)
+        return check_name(what, value)
     except Exception as error:
-        raise ValueError(f"{_shown(value)} is no {kind} name") from error
+        raise ValueError(f"{what} is {_shown(value)}, which is no name") from error
 
 
 def file_name(value: object, what: str) -> str:

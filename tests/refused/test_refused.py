@@ -129,9 +129,34 @@ def test_every_row_says_something_of_its_own() -> None:
         assert len(case.begins) >= 15 and (case.prepare is None or case.before), case.given
 
 
-def test_what_is_wrong_with_stored_rows_names_their_table_and_its_version() -> None:
-    """Who restores a backup knows of which table, and which of its versions was read."""
+# What is wrong in each stored row. All other damage is that of a whole file, which the error names.
+FIELDS = {
+    "an_unknown_fact": "kind",
+    "a_fact_that_cannot_follow": "kind",
+    "a_body_that_is_no_json": "body",
+    "a_column_of_a_setting_that_is_not_there": "message_ttl_column",
+    "an_unknown_key_hash": "key_hash",
+    "a_setting_out_of_range": "retention_ms",
+    "too_many_partitions": "partitions",
+    "a_schema_that_is_too_deep": "schema",
+    "an_edited_epoch": "epoch",
+    "an_impossible_acknowledgement": "offset",
+    "an_unknown_fact_of_the_group": "kind",
+    "an_assignment_without_an_assignor": "assignor",
+    "a_fact_of_the_group_without_a_kind": "kind",
+    "a_replica_of_nowhere": "location",
+}
+
+
+def test_what_is_wrong_with_stored_rows_names_their_table_its_version_and_the_field() -> None:
+    """Who restores a backup knows of which table, which of its versions was read, and what in it cannot be."""
     damaged = [case for case in SECTIONS["Facts and acknowledgements"] if case.error is CorruptTableError]
-    assert len(damaged) >= 20
+    assert len(damaged) >= 20 and FIELDS.keys() <= {case.prepare_name for case in damaged}
     for case in damaged:
-        assert TABLE_AND_VERSION.search(case.begins), case.begins
+        table = TABLE_AND_VERSION.search(case.begins)
+        assert table, case.begins
+        field = FIELDS.get(case.prepare_name)
+        if field is None:
+            assert case.begins.startswith("file FILE of "), case.begins
+        else:
+            assert re.search(rf"\b{field}\b", case.begins[table.end() :]), case.begins

@@ -46,7 +46,7 @@ def check_columns(fact: GroupFact) -> None:
 def ack_row(plain: Mapping[str, Any]) -> AckRow:
     queue_id, partition = plain["queue_id"], plain["partition"]
     if (queue_id is None) != (partition is None):
-        raise ValueError("it names a queue or a partition without the other")
+        raise ValueError("queue_id or partition is there without the other")
     if queue_id is not None:
         partition_id(queue_id, partition)
     return AckRow(
@@ -67,7 +67,7 @@ def flow(value: object, what: str) -> str | None:
     if value is None:
         return None
     instance, _, number = stored.text(value, what).rpartition("/")
-    stored.name(instance, "instance")
+    stored.name(instance, f"instance of {what}")
     if not (number.isascii() and number.isdigit()) or str(int(number[:6])) != number or int(number) >= MAX_FLOWS:
         raise ValueError(f"{what} is {value!r:.60}, which is no flow of an instance")
     return stored.text(value, what)
@@ -88,7 +88,7 @@ def member(plain: Mapping[str, Any]) -> Member:
         flows=stored.whole(values["flows"], "flows", 1, MAX_FLOWS),
         session_timeout_ms=stored.whole(values["session_timeout_ms"], "session_timeout_ms", 1, MAX_MS),
         assignors=stored.texts(values["assignors"], "assignors"),
-        queues=tuple(stored.name(queue, "queue") for queue in stored.texts(values["queues"], "queues")),
+        queues=tuple(stored.name(queue, "queues") for queue in stored.texts(values["queues"], "queues")),
         pattern=pattern,
         cooperative=stored.flag(values["cooperative"], "cooperative"),
         static=stored.flag(values["static"], "static"),

@@ -63,7 +63,7 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
         stored.whole(value["baseline"], "baseline"),
         stored.text(value["trigger"], "trigger"),
         stored.text(value["assignor"], "assignor"),
-        Protocol(value["protocol"]),
+        stored.one_of(Protocol, value["protocol"], "protocol"),
         stored.whole(value["assigned_seq"], "assigned_seq", -1),
         reading.basis(value["basis"]),
         {stored.text(queue_id, "queue_id"): reading.queue(q) for queue_id, q in value["queues"].items()},

@@ -234,7 +234,7 @@ class GroupState:
         """
         try:
             reading.check_columns(fact)
-            self._replay(Kind(fact.kind), fact)
+            self._replay(stored.one_of(Kind, fact.kind, "kind"), fact)
         except stored.MALFORMED as error:
             of = "" if fact.partition is None else f" of partition {fact.partition} of queue {fact.queue!r}"
             raise CorruptTableError(
@@ -257,7 +257,7 @@ class GroupState:
         elif kind is Kind.FORMAT_RAISED:
             self.format = self.format.raised(stored.body_of(fact.body))
         elif kind is Kind.STATUS_CHANGED:
-            status = Status(fact.status or "")
+            status = stored.one_of(Status, fact.status, "status")
             _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
             self.status, self.status_seq = status, self.seq
             # A cause may name many queues, or be missing; a snapshot has a short text.
@@ -267,7 +267,8 @@ class GroupState:
         elif kind is Kind.ASSIGNMENT_COMPUTED:
             _must(self.assignment_due, "no assignment is due")
             body = stored.body_of(fact.body)
-            self.assignor, self.protocol = stored.text(body["assignor"], "assignor"), Protocol(body["protocol"])
+            self.assignor = stored.text(body["assignor"], "assignor")
+            self.protocol = stored.one_of(Protocol, body["protocol"], "protocol")
             self.assigned_seq, self.basis = self.seq, self.view()
         elif kind is Kind.MEMBER_JOINED:
             instance = _given(fact, "instance", fact.instance)

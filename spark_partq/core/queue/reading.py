@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spark_partq.core import stored
 from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.keys import DEFAULT_HASH, check_hash
-from spark_partq.core.payload.schema import payload_schema, types_of
+from spark_partq.core.payload.schema import Struct, payload_schema, types_of
 from spark_partq.core.queue.facts import MODES, Kind
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.settings import QueueSettings
@@ -37,12 +37,16 @@ def _settings(value: object, what: str) -> None:
 
 
 def _columns(value: object, what: str) -> None:
+    _schema({"type": "struct", "fields": value}, what)
+
+
+def _schema(value: object, what: str, key: Sequence[str] = ()) -> Struct:
     try:
-        payload_schema({"type": "struct", "fields": value})
+        return payload_schema(value if isinstance(value, dict) else {}, key)
     except PartqError as error:
         raise ValueError(f"{what}: {error.message}") from error
     except RecursionError:
-        raise ValueError(f"{what} are nested too deeply") from None
+        raise ValueError(f"{what}: it is nested too deeply") from None
 
 
 # For each kind, the fields that its body must have, and those that it may have. It may have others, which a newer
@@ -99,11 +103,8 @@ def check_body(kind: Kind, body: Mapping[str, Any]) -> None:
 
 
 def _check_created(body: Mapping[str, Any]) -> None:
+    schema = _schema(_schema(body["schema"], "schema"), "key", body["key"])
     try:
-        schema = payload_schema(body["schema"] if isinstance(body["schema"], dict) else {}, list(body["key"]))
-        hash_ = body.get("key_hash", DEFAULT_HASH)
-        check_hash(hash_, types_of(schema, body["key"]), body["key"])
+        check_hash(body.get("key_hash", DEFAULT_HASH), types_of(schema, body["key"]), body["key"])
     except PartqError as error:
         raise ValueError(error.message) from error
-    except RecursionError:
-        raise ValueError("its schema is nested too deeply") from None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_partq.core import format
+from spark_partq.core import format, stored
 from spark_partq.core.format import Format
 from spark_partq.core.payload.dead_letters import without_origin
 from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
@@ -213,7 +213,7 @@ def replay(name: str, facts: Iterable[QueueFact], state: QueueState | None = Non
             reading.check_body(Kind.QUEUE_CREATED, fact.body)
             state = _created(name, fact.body)
         else:
-            raise ValueError(f"fact {fact.kind} cannot follow nothing")
+            raise ValueError(f"kind {fact.kind} cannot follow nothing")
     return state
 
 
@@ -225,12 +225,12 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
     ValueError
         If the fact cannot follow.
     """
-    kind = Kind(fact.kind)
+    kind = stored.one_of(Kind, fact.kind, "kind")
     reading.check_body(kind, fact.body)
     following = [phase for before, phase in TRANSITIONS[kind] if before is state.phase]
-    _must(bool(following), f"fact {kind} cannot follow {state.status} ({state.phase})")
+    _must(bool(following), f"kind {kind} cannot follow {state.status} ({state.phase})")
     changed = replace(_after(state, kind, fact.body), revision=state.revision + 1)
-    _must(changed.phase in following, f"fact {kind} cannot lead from {state.phase} to {changed.phase}")
+    _must(changed.phase in following, f"kind {kind} cannot lead from {state.phase} to {changed.phase}")
     return changed
 
 
@@ -238,7 +238,7 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
     """The state after one more fact, which is allowed in this phase. The revision is not changed yet."""
     match kind:
         case Kind.PARTITIONS_CREATED:
-            _must(body["partitions"] == state.configured_partitions, "the queue was created with another count")
+            _must(body["partitions"] == state.configured_partitions, "partitions: it was created with another count")
             return _opened(state, body["partitions"])
         case Kind.QUEUE_DELETED:
             return replace(state, deleted=True)
@@ -252,7 +252,7 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return replace(state, copying=body["start"])
         case Kind.STUCK_COPIED:
             _must(state.stuck, "nothing is stuck")
-            _must(body["end"] <= state.end_of_parent, "the parent does not hold so many messages")
+            _must(body["end"] <= state.end_of_parent, "end: the parent does not hold so many messages")
             return replace(state, removed_ends={**state.removed_ends, PARENT: body["end"]}, copying=None)
         case Kind.GROUP_ATTACHED:
             earlier = state.groups.get(body["group"], -1)
@@ -266,7 +266,7 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
         case Kind.GROUP_RESETTING:
             _must(body["group"] in state.groups, f"group {body['group']!r} is not attached")
             earlier = state.resets.get(body["group"], 0)
-            _must(earlier < body["number"], f"reset {earlier} of group {body['group']!r} was announced before")
+            _must(earlier < body["number"], f"number: reset {earlier} of group {body['group']!r} was announced before")
             return replace(state, resets={**state.resets, body["group"]: body["number"]})
         case Kind.REPLICA_ADDED:
             added = {body["location"]: body["replica_id"]} if "replica_id" in body else {}
@@ -279,7 +279,7 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             last_fence = state.last_fence if body["location"] is None else state.revision
             return replace(state, fenced_by=body["location"], last_fence=last_fence)
         case Kind.PROMOTED:
-            _must(state.incarnation != body["incarnation"], "it was promoted so before")
+            _must(state.incarnation != body["incarnation"], "incarnation: it was promoted so before")
             ends = {int(number): end for number, end in body["ends"].items()}
             former = Former(state.incarnation, ends), *state.former
             return replace(state, incarnation=body["incarnation"], former=former)
@@ -312,7 +312,7 @@ def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:
     lowered = settings.vacuum_grace_ms < grace_ms
     _must(
         lowered == (until_ms is not None),
-        "it does not say until when the former vacuum_grace_ms counts, or says it of none",
+        "grace_until_ms: it does not say until when the former vacuum_grace_ms counts, or says it of none",
     )
     former = ((grace_ms, until_ms),) if until_ms is not None else ()
     return replace(state, settings=settings, former_graces=(*state.former_graces, *former))
@@ -336,13 +336,13 @@ def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> 
         case Kind.SCALING_CANCELLED:
             return replace(state, scaling=None, ingress=scaling.ingress, configured_partitions=state.partition_count)
         case Kind.GENERATION_OPENED:
-            _must(body["partitions"] == scaling.partition_count, "the count that was decided is another")
+            _must(body["partitions"] == scaling.partition_count, "partitions: the count that was decided is another")
             cuts = {int(p): cut for p, cut in body["cuts"].items()}
             sealed = {*partition_numbers(state.partition_count), *partition_numbers(scaling.partition_count)}
-            _must(cuts.keys() == sealed, "not exactly the partitions of both maps are sealed")
+            _must(cuts.keys() == sealed, "cuts: not exactly the partitions of both maps are sealed")
             for number, cut in cuts.items():
                 least = _least_cut(state, number)
-                _must(cut >= least, f"partition {number} is cut at {cut}, and ended at {least} before")
+                _must(cut >= least, f"cuts: partition {number} is cut at {cut}, and ended at {least} before")
             ended = Generation(state.partition_count, cuts)
             state = replace(state, generations=(*state.generations[:-1], ended))
             left = replace(scaling, opened=True) if scaling.mode == "drain" else None
@@ -379,7 +379,7 @@ def _opened(state: QueueState, partition_count: int) -> QueueState:
 def _removed(state: QueueState, ends: dict[int, int]) -> QueueState:
     named = partition_numbers(state.partition_count)
     may = set(state.all_partitions).difference(named)
-    _must(set(state.removing) <= ends.keys() <= may, "not exactly what the map no longer names is removed")
+    _must(set(state.removing) <= ends.keys() <= may, "ends: not exactly what the map no longer names is removed")
     removed_ends = {**state.removed_ends, **ends}
     return replace(state, first=named.start, operating_partitions=named.stop, removed_ends=removed_ends)
 

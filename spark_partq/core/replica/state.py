@@ -107,14 +107,14 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
     ValueError
         If the fact cannot follow.
     """
-    kind, before = Kind(fact.kind), Phase.UNKNOWN if state is None else state.phase
+    kind, before = stored.one_of(Kind, fact.kind, "kind"), Phase.UNKNOWN if state is None else state.phase
     phases = [phase for earlier, phase in TRANSITIONS[kind] if earlier is before]
     if not phases:
-        raise ValueError(f"fact {kind} cannot follow {before}")
+        raise ValueError(f"kind {kind} cannot follow {before}")
     if kind is Kind.REPLICA_OF:
         return _following(queue, state, fact.body)
     if state is None:
-        raise ValueError(f"fact {kind} cannot follow nothing")
+        raise ValueError(f"kind {kind} cannot follow nothing")
     if kind is Kind.JUMPING:
         folder, version = stored.text(fact.body["folder"], "folder"), stored.whole(fact.body["version"], "version")
         return replace(state, jumps={**state.jumps, folder: max(version, state.jumps.get(folder, version))})
@@ -143,7 +143,7 @@ def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> 
     if state is None:
         return following
     if state.queue_id != following.queue_id:
-        raise ValueError("it follows another queue than before")
+        raise ValueError("queue_id: it follows another queue than before")
     return replace(
         following, jumps=state.jumps, format=state.format, incarnation=state.incarnation, others=state.others
     )
