@@ -339,7 +339,7 @@ def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> 
             _must(body["partitions"] == scaling.partition_count, "partitions: the count that was decided is another")
             cuts = {int(p): cut for p, cut in body["cuts"].items()}
             sealed = {*partition_numbers(state.partition_count), *partition_numbers(scaling.partition_count)}
-            _must(cuts.keys() == sealed, "cuts: not exactly the partitions of both maps are sealed")
+            _must(cuts.keys() == sealed, f"cuts: not those of both maps: see {sorted(cuts.keys() ^ sealed)[:3]}")
             for number, cut in cuts.items():
                 least = _least_cut(state, number)
                 _must(cut >= least, f"cuts: partition {number} is cut at {cut}, and ended at {least} before")
