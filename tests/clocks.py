@@ -26,6 +26,7 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
     with (
         mock.patch.object(SYSTEM, "time_ns", return_value=since_1970 // dt.timedelta(microseconds=1) * 1_000),
         mock.patch.object(clock, "measured_ms", return_value=since_1970 // dt.timedelta(milliseconds=1)),
+        mock.patch.object(clock, "behind_ms", return_value=0),
         mock.patch.object(ComparedClock, "compare"),
     ):
         yield

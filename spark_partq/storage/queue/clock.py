@@ -93,10 +93,21 @@ def checked_ms(store: Store, queue: str, max_skew_ms: int) -> int:
     return store_ms
 
 
+def behind_ms(store: Store, dated_ms: int) -> int:
+    """How far this machine's clock is behind the store's at least, as the store has dated a file so. Whether it is ahead no file tells."""
+    return dated_ms - store.now_ms()
+
+
+def differ(store: Store, queue: str, skew_ms: float, max_skew_ms: int) -> str:
+    return (
+        f"this machine's clock and that of {store.uri} differ by {skew_ms / 1000:,.0f} s, and queue {queue!r} allows "
+        f"{max_skew_ms / 1000:,.0f} s (max_clock_skew_ms)"
+    )
+
+
 def skewed(store: Store, queue: str, skew_ms: float, max_skew_ms: int, so: str) -> ClockSkewError:
     return ClockSkewError(
-        f"this machine's clock and that of {store.uri} differ by {skew_ms / 1000:,.0f} s, and queue {queue!r} allows "
-        f"{max_skew_ms / 1000:,.0f} s (max_clock_skew_ms); {so}. Set this machine's clock by a time server, and start again",
+        f"{differ(store, queue, skew_ms, max_skew_ms)}; {so}. Set this machine's clock by a time server, and start again",
         queue=queue,
         store=store.uri,
         skew_s=round(skew_ms / 1000),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -95,6 +97,21 @@ def test_what_a_wrong_clock_has_left_is_told(store: str) -> None:
     put(store, 0, [1], queue="v", at=put_at)
     (finding,) = diagnose(Store.at(store)).findings
     assert finding.about == "partition 0 of queue v" and "31,5" in finding.what and "time server" in finding.remedy
+
+
+@pytest.mark.parametrize(("by_s", "told"), [(-2 * HOUR_S, True), (-660, True), (-540, False), (0, False)])
+def test_the_doctor_s_own_clock(store: str, by_s: float, told: bool) -> None:
+    """Who looks by a clock that is behind the store's is told so, once for a queue, and nothing is written for that."""
+    make(store, 3)
+    Sink(store).write(0, messages(0, 30))
+    files = sorted(Path(store).rglob("*"))
+    with wrong_by(by_s):
+        findings = diagnose(Store.at(store)).findings
+    assert sorted(Path(store).rglob("*")) == files
+    assert [finding.severity for finding in findings] == ["warning"] * told
+    for finding in findings:
+        assert re.search(r"this machine's clock .* differ by [\d,]+ s, and queue 'q' allows 600 s", finding.what)
+        assert finding.about == "queue q" and "time server" in finding.remedy
 
 
 def test_requests(s3: S3Server, prefix: str) -> None:

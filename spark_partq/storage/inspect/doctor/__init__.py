@@ -8,8 +8,8 @@ What it does not check:
 
 - The content of message files. It checks only that they exist, and their sizes. So it does not notice that this process, or a consumer, is not
   allowed to read one of them.
-- The clock of this machine, by which it finds overdue steps. Only processes that write compare their clock with the store's, and doctor writes
-  nothing.
+- Whether the clock of this machine, by which it finds overdue steps, is ahead of the store's. It finds a clock that is behind, by the time of the
+  newest commit to a queue. Only processes that write can ask the store for its time, and doctor writes nothing.
 """
 
 from __future__ import annotations

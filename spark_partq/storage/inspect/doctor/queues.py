@@ -19,6 +19,7 @@ from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.groups import GroupCheck
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
 from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.queue import clock
 from spark_partq.storage.queue.control import COLUMNS, MOST_FACTS
 from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
@@ -86,10 +87,13 @@ class QueueCheck(Check):
         if not replica and (stuck := told_of_stuck(queue)):
             self.warn(stuck, f"copy them into the partitions: spark-partq copy-stuck {self.name}")
         tables = [*queue.partitions, *([queue.table(PARENT)] if state.stuck else [])]
-        for messages, findings in self.store.map(self._check_partition, tables):
+        dated_ms = 0
+        for messages, findings, committed_ms in self.store.map(self._check_partition, tables):
             self.found.partitions += 1
             self.found.messages += messages
             self.found.findings += findings
+            dated_ms = max(dated_ms, committed_ms)
+        self._check_own_clock(dated_ms, state.settings.max_clock_skew_ms)
         self._check_marks(queue, replica)
         manifests = ManifestCheck(queue, self.found)
         manifests.guarded(manifests.check, RESTORE.format(manifests_folder(self.name, state.queue_id)))
@@ -127,33 +131,43 @@ class QueueCheck(Check):
                     start if exists else f"{start}, or forget it: spark-partq delete-group {name}",
                 )
 
-    def _check_partition(self, table: PartitionTable) -> tuple[int, list[Finding]]:
-        """How many messages it holds, and what is wrong with it."""
+    def _check_own_clock(self, dated_ms: int, most_ms: int) -> None:
+        """Check this machine's clock against the time that the store gave the newest commit: every other check of a time relies on this clock."""
+        behind_ms = clock.behind_ms(self.store, dated_ms)
+        if behind_ms > most_ms:
+            self.warn(
+                f"{clock.differ(self.store, self.name, behind_ms, most_ms)}, so what is told here of times may be wrong",
+                "set this machine's clock by a time server, and look again",
+            )
+
+    def _check_partition(self, table: PartitionTable) -> tuple[int, list[Finding], int]:
+        """How many messages it holds, what is wrong with it, and when its last commit came by the store's clock."""
         found = Diagnosis(self.store.uri)
         check = Check(self.store, f"partition {table.partition} of queue {self.name}", found)
         remedy = RESTORE.format(table.folder)
-        count = 0
+        count = committed_ms = 0
 
         def checked() -> None:
-            nonlocal count
+            nonlocal count, committed_ms
             table.refresh()
+            committed_ms = table.committed_ms
             count = int(table.index.left.sum())  # an index is checked to have no gaps
-            self._check_table(check, table, remedy)
+            self._check_table(check, table, committed_ms, remedy)
 
         check.guarded(checked, remedy)
-        return count, found.findings
+        return count, found.findings, committed_ms
 
-    def _check_table(self, check: Check, table: PartitionTable, remedy: str) -> None:
+    def _check_table(self, check: Check, table: PartitionTable, committed_ms: int, remedy: str) -> None:
         times = table.index.enqueued_us
         if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):
             check.fault("the times at which its files were enqueued go back: its log was edited", remedy)
-        self._check_clock(check, table)
+        self._check_clock(check, table, committed_ms)
         log = DeltaLog(self.store, table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
 
-    def _check_clock(self, check: Check, table: PartitionTable) -> None:
+    def _check_clock(self, check: Check, table: PartitionTable, committed_ms: int) -> None:
         """A partition's time goes on from the latest time of any producer. A clock that was far ahead stops retention."""
-        now_ms = max(table.committed_ms, self.store.now_ms())
+        now_ms = max(committed_ms, self.store.now_ms())
         ahead_ms = table.recorded(CLOCK, 0) // 1_000 - now_ms
         if ahead_ms > queue_state(self.store, self.name).settings.max_clock_skew_ms:
             check.warn(
