@@ -15,6 +15,7 @@ from typing import Any
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.inspect.watch import StoreWatch
 from spark_partq.storage.procedures.consume.planner import Planner
@@ -30,13 +31,14 @@ GROUPS = ("g", "other")
 
 
 def make(store: Store) -> None:
-    """A queue with messages of which group `g` has read some."""
+    """A queue with messages of which each group has read all but the last five."""
     partq.create_queue(
         store, "q", "k string, v bigint", key="k", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=0
     )  # fmt: skip
     Sink(store, "first").write(0, messages(0, 20))
     for group in GROUPS:
         consume(store, group)
+    Sink(store, "first").write(1, messages(20, 25))
     UPKEEP.wait()
 
 
@@ -46,7 +48,8 @@ def produce(store: Store, _: Store | None = None) -> int:
 
 
 def consume(store: Store, group: str = "g") -> int:
-    """So many messages it is given."""
+    """So many messages it is given, and acknowledges."""
+    before = acknowledged(store, group)
     planner = Planner(ConsumerSettings(store, ("q",)), group, "a")
     done, given = StreamOffset(group, "a", {}, {}), 0
     for _ in range(2):
@@ -57,7 +60,14 @@ def consume(store: Store, group: str = "g") -> int:
             )
             done = end
     planner.leave()
+    assert acknowledged(store, group) - before == given
     return given
+
+
+def acknowledged(store: Store, group: str) -> int:
+    found = Group(store, group)
+    found.refresh_if_there()
+    return sum(found.position(partition) or 0 for partition in found.state.partitions)
 
 
 def read(store: Store, _: Store | None = None) -> int:

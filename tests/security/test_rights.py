@@ -43,7 +43,7 @@ def test_every_role_has_its_rights() -> None:
 
 
 EXPECTED: Mapping[str, Any] = {
-    "producer": 10, "consumer": 0, "reader": 20, "maintainer": 20, "scaler": 3, "administrator": 1, "replicator": 0, "promoter": 1,
+    "producer": 10, "consumer": 5, "reader": 25, "maintainer": 20, "scaler": 3, "administrator": 1, "replicator": 0, "promoter": 1,
 }  # fmt: skip
 
 
@@ -285,10 +285,10 @@ def test_a_group_that_is_new_attaches(account: Account, stores: Places, may_atta
     """When its group joins the queue for the first time a consumer writes the queue's control table; later it need not."""
     without = ("", "", "") if may_attach else ("primary", "writes", "queues/q/control")
     told = play(account, "consumer of a group that is new", stores, policy("consumer", stores, without, group="late"))
-    assert told == {"value": 20} if may_attach else denied(told["error"])
+    assert told == {"value": 25} if may_attach else denied(told["error"])
     account.check(False)
     assert play(account, "consumer", stores, policy("consumer", stores, ("primary", "writes", "queues/q/control"))) == {
-        "value": 0
+        "value": EXPECTED["consumer"]
     }
 
 
