@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 from tests.fuzz.run import Target, main
@@ -16,6 +18,29 @@ _kept: list[bytes] = []
 def _hang(number: int) -> None:
     while number == 3:
         pass
+
+
+def _waits(number: int) -> None:
+    if number == 3:
+        time.sleep(3)
+
+
+def _starved(number: int) -> None:
+    """Half a second of work, while three other programs use the same processor."""
+    if number != 3:
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        end_s = time.process_time() + 0.5
+        while time.process_time() < end_s:
+            pass
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        os.sched_setaffinity(0, allowed)
 
 
 def _leak(number: int) -> None:
@@ -61,7 +86,7 @@ def _planted(read: Callable[[int], None]) -> Target:
     return Target(lambda: 0, change, read, (ValueError,))
 
 
-READERS = [_hang, _leak, _spike, _foreign, _deaf, _dead, _sound]
+READERS = [_hang, _waits, _starved, _leak, _spike, _foreign, _deaf, _dead, _sound]
 TARGETS = {read.__name__[1:]: _planted(read) for read in READERS}
 
 if __name__ == "__main__":
