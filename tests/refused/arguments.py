@@ -66,7 +66,7 @@ CASES: dict[str, list[Case]] = {
         python("remove_replica(store, 'q', there, force='no')", InvalidArgumentError, "force='no' is neither True nor False"),
         python("promote(store, 'q', force='no')", InvalidArgumentError, "force='no' is neither True nor False"),
         python("delete_messages(store, 'q', 'x')", InvalidArgumentError, "key='x' gives no columns with their values, such as {'customer': 'c-7'}"),
-        python("create_queue(store, 'q', 'v long')", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or delete it first"),
+        python("create_queue(store, 'q', 'v long')", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or, to use it as it is, ask for the same queue with exist_ok (--exist-ok)"),
         python("create_queue(store, 'q', 'v long', exist_ok=True, partitions=3)", QueueAlreadyExistsError, "queue 'q' exists in STORE and differs from the queue that is to be created: its "),
         python("add_column(store, 'q', 'v string')", SchemaMismatchError, "queue 'q' has a column 'v', which is long and not string; choose another name"),
         python("add_column(store, 'q', 'V string')", InvalidArgumentError, "column names occur twice (case does not count): ['v']"),

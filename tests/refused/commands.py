@@ -31,7 +31,7 @@ CASES: dict[str, list[Case]] = {
         command("create-queue new --schema 'v long' --settings FOLDER/wrong.toml", InvalidArgumentError, "retention_ms: '7 weeks' is no duration; give milliseconds, or a number with ms, s, m, h or d", others.a_settings_file),
         command("create-queue new --schema 'v long' --settings FOLDER/nowhere.toml", InvalidArgumentError, "--settings FOLDER/nowhere.toml: [Errno 2] No such file or directory: 'FOLDER/nowhere.toml'"),
         command("create-queue new --schema 'v long' --settings FOLDER/wrong.toml", InvalidArgumentError, "queue settings: partitions: there is no such setting. Known settings:", others.a_settings_file_with_another_argument),
-        command("create-queue q --schema 'v long'", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or delete it first"),
+        command("create-queue q --schema 'v long'", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or, to use it as it is, ask for the same queue with exist_ok (--exist-ok)"),
         command("alter-queue q", None, "Invalid value: nothing to change: give --set NAME=VALUE, --reset NAME or --add-column 'NAME TYPE'"),
         command("alter-queue q --set retention_ms", None, "Invalid value: --set 'retention_ms' is not of the form name=value"),
         command("alter-queue q --set retention_ms=soon", InvalidArgumentError, "queue settings: retention_ms: give milliseconds as a whole number; a command also takes 250ms, 5s, 10m, 12h or 7d (given: 'soon'). Known settings:"),

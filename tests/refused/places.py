@@ -68,7 +68,7 @@ CASES: dict[str, list[Case]] = {
         python("replicate(store, 'nowhere', there)", QueueNotFoundError, "there is no queue 'nowhere' in STORE; its queues: other, q"),
         python("replicate(store, 'q', store)", ReplicaError, "STORE is the store of queue 'q' itself; a replica needs a place of its own"),
         python("replicate(store, 'q', store + '/inside')", ReplicaError, "STORE/inside is inside or around the store of queue 'q' itself; a replica needs a place of its own"),
-        python("replicate(store, 'q', there)", ReplicaError, "THERE holds a queue 'q' that is no replica of this queue; choose another location, or, if nobody needs that queue, delete it there", others.another_store),
+        python("replicate(store, 'q', there)", ReplicaError, "THERE holds a queue 'q' that is no replica of this queue; choose another location", others.another_store),
         python("replicate(store, 'q', there)", NotAStoreError, "THERE is not empty and not a store; choose an empty or new folder for a store", others.a_used_folder),
         python("replicate(store, 'q', there)", NotAStoreError, "THERE is a file, not a store", others.a_file),
         python("replicate(store, 'q', there)", ReplicaError, "the replica of queue 'q' in THERE was promoted; nothing is copied there any more", others.promoted),

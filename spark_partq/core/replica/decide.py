@@ -231,8 +231,7 @@ def check_same_queue(state: ReplicaState, location: str, queue_id: str) -> None:
     """
     if state.queue_id != queue_id:
         raise ReplicaError(
-            f"{location} holds the replica of another queue {state.queue!r} (of {state.primary}); choose another location, or, "
-            "if nobody needs that queue, delete it there",
+            f"{location} holds the replica of another queue {state.queue!r} (of {state.primary}); choose another location",
             queue=state.queue,
             location=location,
         )

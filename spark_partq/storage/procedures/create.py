@@ -96,7 +96,7 @@ def create_queue(
             return old
         raise QueueAlreadyExistsError(
             f"queue {name!r} already exists in {store.uri} (status {old.status}, {old.configured_partitions} partitions); "
-            "choose another name, or delete it first",
+            "choose another name, or, to use it as it is, ask for the same queue with exist_ok (--exist-ok)",
             queue=name,
             store=store.uri,
             status=old.status,

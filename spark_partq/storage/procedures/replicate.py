@@ -349,8 +349,7 @@ class Replicator:
                 return  # each pass checks the tables, and goes on despite a group that is not of the copy
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
             raise ReplicaError(
-                f"{self.target.uri} holds a queue {self.queue!r} that is no replica of this queue; choose another location, or, if nobody "
-                "needs that queue, delete it there",
+                f"{self.target.uri} holds a queue {self.queue!r} that is no replica of this queue; choose another location",
                 queue=self.queue,
                 location=self.target.uri,
             )

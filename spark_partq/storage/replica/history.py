@@ -55,7 +55,7 @@ def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str
     if (unknown and theirs is not None) or (not unknown and ids[0] != ids[1]):
         raise ReplicaError(
             f"{target.store.uri_of(target.folder)} is no copy of {source.store.uri_of(source.folder)}, or has been "
-            "written since; choose another location, or, if nobody needs what is there, delete it",
+            "written since; choose another location",
             folder=source.folder,
         )
     if theirs is not None:
