@@ -4,7 +4,7 @@
     ├── InvalidArgumentError      INVALID_ARGUMENT       an option, name or count that cannot be right
     ├── NotAStoreError            NOT_A_STORE            the path holds something else, or nothing
     ├── StoreUnavailableError     STORE_UNAVAILABLE      the path cannot be reached or read
-    │   └── NotPermittedError     NOT_PERMITTED          this process may not read or write it
+    │   └── NotPermittedError     NOT_PERMITTED          this process may not read it, or delete there
     ├── QueueNotFoundError        QUEUE_NOT_FOUND
     ├── QueueAlreadyExistsError   QUEUE_ALREADY_EXISTS
     ├── QueueNotReadyError        QUEUE_NOT_READY        being created or being deleted
@@ -101,7 +101,10 @@ class StoreUnavailableError(PartqError):
 
 
 class NotPermittedError(StoreUnavailableError):
-    """The file system or the object store does not let this process read or write a folder of the store."""
+    """The file system or the object store does not let this process read the store, delete a file there, or write down that a
+    batch begins. If it may not write messages, facts or an entry of a log, the error is COMMIT_FAILED (of a replica REPLICA), with
+    NOT_PERMITTED in its text.
+    """
 
     error_class = "NOT_PERMITTED"
     next_step = "Check the user, the credentials in the storage options, and the rights of the role in SECURITY.md."
@@ -377,8 +380,8 @@ class ClockSkewError(PartqError):
 
 
 class CommitFailedError(PartqError):
-    """The store refused a write, or the write took too long: a full disk, a folder that is gone, files that were older than
-    the vacuum grace, too many lost races against other writers.
+    """The store refused a write, or the write took too long: a full disk, a process without the rights, a folder that is
+    gone, files that were older than the vacuum grace, too many lost races against other writers.
     """
 
     error_class = "COMMIT_FAILED"
