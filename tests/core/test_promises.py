@@ -19,6 +19,7 @@ FAMILIES = {"Q": 8, "R": 8, "H": 6, "S": 8, "K": 8, "W": 3, "U": 3}
 # An invariant of the protocol (I10) may stand among them.
 _LIST = re.compile(r"\b[A-Z]\d+(?:(?:, | and |[-–])[A-Z]\d+)*(?=[):;])")
 _PROMISE = re.compile(r"\b[QRHSKWU]\d+\b")
+_SPARK = re.compile(r"\b(?:SparkSession|spark-submit)\b|\bdriver\(")
 _RANGE = re.compile(r"\b([QRHSKWU])(\d)[-–]\1(\d)\b")
 
 
@@ -100,6 +101,13 @@ def test_what_is_cited_is_promised(folder: str) -> None:
 def test_each_promise_is_cited_by_tests() -> None:
     found = set().union(*(cited(path) for path in sources("tests") if path != Path(__file__).resolve()))
     assert {name for name, _, _ in rows()} <= found
+
+
+def test_only_the_tests_in_one_folder_start_spark() -> None:
+    """As the page says of the tests that it names."""
+    files = {file for _, _, tests in rows() for _, file in tests}
+    using = {file for file in files if _SPARK.search(file.read_text())}
+    assert using and {file.parent for file in using} == {ROOT / "tests" / "spark"}
 
 
 def test_each_promise_is_shown_by_the_tests_that_the_page_names() -> None:
