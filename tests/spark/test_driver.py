@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_partq as partq
-from tests.helpers import put
+from tests.helpers import driver, finished, put
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -84,3 +84,31 @@ def test_plans_show_no_storage_options(
     assert "HUNTER2XYZ" not in shown + str(query.recentProgress) and "partq" in shown
     for path in [*tmp_path.rglob("*")]:
         assert not path.is_file() or b"HUNTER2XYZ" not in path.read_bytes()
+
+
+PROGRAM = """
+import sys
+import spark_partq as partq
+
+store, checkpoint = sys.argv[1:]
+spark = partq.session("calls", "local[1]")
+partq.register(spark)
+gateway = spark.sparkContext._gateway
+
+def is_open():
+    return getattr(gateway, "_callback_server", None) is not None
+
+partq.create_queue(store, "q", "v bigint", partitions=1)
+print(partq.append(spark.range(3).selectExpr("id v"), store, "q"), is_open())
+print(spark.read.format("partq").option("path", store).option("queue", "q").load().count(), is_open())
+stream = spark.readStream.format("partq").option("path", store).option("queue", "q").load().writeStream
+writer = stream.foreachBatch(lambda df, _: print(df.count())).option("checkpointLocation", checkpoint)
+writer.trigger(availableNow=True).start().awaitTermination()
+print(is_open())
+"""
+
+
+def test_batches_need_no_server_for_calls_from_the_jvm(store: str, tmp_path: Path) -> None:
+    """Spark opens it for `foreachBatch`."""
+    out = finished(driver(PROGRAM, store, str(tmp_path / "c")))
+    assert out.splitlines() == ["3 False", "3 False", "3", "True"]
