@@ -16,9 +16,11 @@ from spark_partq.core.errors import PartqError
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.inspect.tail import Tail
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store
 from tests.fuzz.change import changed, damaged
 from tests.fuzz.run import Target
@@ -30,8 +32,8 @@ _PRIMARY, _REPLICA = "memory:/primary", "memory:/replica"
 Contents = dict[tuple[str, str], bytes]  # by store and path
 
 
-def _at(runtime: Repeatable, uri: str) -> Store:
-    return Store(uri, runtime=runtime)
+def _at(beside: Runtime | Store, uri: str) -> Store:
+    return Store(uri, runtime=beside.runtime if isinstance(beside, Store) else beside)
 
 
 def _whole() -> Contents:
@@ -59,7 +61,25 @@ def _whole() -> Contents:
     return {(uri, path): data for uri, files in runtime.places.items() for path, data in everything(files).items()}
 
 
-# What people and programs do with a store; doctor and maintenance read most of it.
+def _replicate(store: Store) -> None:
+    partq.replicate(_at(store, _PRIMARY), "q", _REPLICA)
+
+
+def _promote(store: Store) -> None:
+    partq.promote(_at(store, _REPLICA), "q")
+
+
+def _promote_by_force(store: Store) -> None:
+    """And read what it has then."""
+    partq.promote(_at(store, _REPLICA), "q", force=True)
+    _read(_at(store, _REPLICA))
+
+
+def _read(store: Store) -> None:
+    Tail(open_queue(store, "q"), {}).last(100)
+
+
+# What people and programs do with a store; doctor and maintenance read most of it. A pass and a promotion read both stores, whichever is damaged.
 _LOOKS: list[Callable[[Store], object]] = [
     diagnose,
     partq.maintain,
@@ -68,8 +88,12 @@ _LOOKS: list[Callable[[Store], object]] = [
     lambda store: partq.describe_queue(store, "q"),
     lambda store: partq.describe_group(store, "g"),
     lambda store: partq.replicas(store, "q"),
+    _read,
+    _replicate,
+    _promote,
+    _promote_by_force,
 ]
-_WEIGHTS = [3, 3, 1, 1, 2, 2, 1]
+_WEIGHTS = [3, 3, 1, 1, 2, 2, 1, 2, 3, 3, 2]
 Look = tuple[Contents, str, Sequence[Callable[[Store], object]]]  # in which store
 
 
@@ -93,10 +117,10 @@ def _one_changed(valid: Look, chance: random.Random) -> Look:
 
 def _look(at: Look) -> None:
     contents, uri, looks = at
-    runtime = Repeatable()
-    for (place, path), data in contents.items():
-        _at(runtime, place).files.put(path, data)
     for look in looks:
+        runtime = Repeatable()
+        for (place, path), data in contents.items():
+            _at(runtime, place).files.put(path, data)
         look(_at(runtime, uri))
 
 
