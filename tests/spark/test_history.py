@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from pyspark.sql import functions as f
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.storage.group.control import COLUMNS
+from spark_partq.core.group.facts import GroupFact
+from spark_partq.storage.group import control
+from spark_partq.storage.group.control import COLUMNS, ControlTable
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.group_history import control_log
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import two_partitions
@@ -43,6 +48,29 @@ def test_history(spark: SparkSession, queue: str) -> None:
     assert found.where("kind = 'Granted' and partition = 1").count() == 67
     as_pandas = found.toPandas()
     assert len(analysis.ownerships(as_pandas)) == len(analysis.ownerships(analysis.history(queue, "g"))) == 134
+
+
+def test_history_in_archives(spark: SparkSession, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fact that was decided, whatever kind of file it lies in by now."""
+    monkeypatch.setattr(control, "MERGE_AFTER", 3)
+    monkeypatch.setattr(control, "ARCHIVE_AFTER", 3)
+    decided: list[GroupFact] = []
+    commit = ControlTable.commit
+
+    def recorded(table: ControlTable, facts: Sequence[GroupFact]) -> None:
+        commit(table, facts)
+        decided.extend(facts)
+
+    monkeypatch.setattr(ControlTable, "commit", recorded)
+    a = Consumer(queue, "a")
+    for _ in range(30):
+        a.start_again()
+    files = Counter(control.kind_of(path) for path in control_log(Store.at(queue), "g").snapshot.files)
+    assert files[control.ARCHIVE] > 1 and files[control.HISTORY] and files[control.FACTS]
+    rows = [row.asDict() for row in partq.history(spark, queue, group="g").collect()]
+    assert [row.pop("seq") for row in rows] == list(range(len(decided)))
+    assert all(row.pop("at") for row in rows)
+    assert [GroupFact(**row) for row in rows] == decided
 
 
 def test_statuses(spark: SparkSession, queue: str) -> None:
