@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import spark_partq as partq
-from spark_partq.spark import write_job
+from spark_partq.spark import sink, write_job
+from spark_partq.storage.queue.handle import Queue
 from tests.helpers import assert_dense, driver, finished, read
 from tests.spark.messages import ORDERS, numbers, orders
 from tests.spark.test_source_batch import typed
@@ -84,6 +85,34 @@ def test_a_batch_that_is_larger_than_expected(
     rows = read(spark, store).collect()
     assert numbers(rows) == list(range(first))
     assert_dense(rows)
+
+
+def test_nothing_is_opened_or_planned_twice(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink opens its queue once, and plans each batch that it writes once; an append does both once."""
+    partq.create_queue(store, "q", ORDERS, key="k", partitions=3)
+    opened = calls(monkeypatch, Queue, "__init__")
+    planned = calls(monkeypatch, sink, "partition_column")
+    write = partq.queue_sink(store, "q", sink_id="s")
+    for batch_id, first in enumerate((0, 50, 100, 100)):
+        write(orders(spark, first, 50), batch_id)
+        assert (len(opened), len(planned)) == (1, batch_id + 1)
+    write(orders(spark, 100, 50), 3)  # is in the queue
+    assert (len(opened), len(planned)) == (1, 4)
+    for more in (1, 2):
+        partq.append(orders(spark, 150, 50), store, "q")
+        assert (len(opened), len(planned)) == (1 + more, 4 + more)
+
+
+def calls(monkeypatch: pytest.MonkeyPatch, of: object, name: str) -> list[str]:
+    """Gets the name with each call from now on."""
+    found, function = list[str](), getattr(of, name)
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        found.append(name)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(of, name, noted)
+    return found
 
 
 def test_what_a_task_brings_is_bounded(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
