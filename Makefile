@@ -75,13 +75,16 @@ docs-offline: .mermaid/mermaid.min.js docs
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# The same rows and the same events in a queue, Kafka, Delta and Runnel, on this machine. One that misses a bound does not keep back the others.
+# The same rows and the same events in a queue, Kafka, Delta and Runnel, on this machine. One that misses a bound, or cannot start, does not
+# keep back the others; then the target fails at its end.
 OLD_PYTHON ?= python3.9
 bench-peers: setup
-	-$(BIN)/python -m benchmarks.peers
-	-$(BIN)/python -m benchmarks.kafka_rebalance
-	-$(BIN)/python -m benchmarks assignors
-	-$(BIN)/python -m benchmarks.runnel_peer --python $(OLD_PYTHON)
+	@status=0; \
+	for run in .peers .kafka_rebalance " assignors" ".runnel_peer --python $(OLD_PYTHON)"; do \
+		echo "$(BIN)/python -m benchmarks$$run"; \
+		$(BIN)/python -m benchmarks$$run || status=1; \
+	done; \
+	exit $$status
 
 # Pin the newest versions that pyproject.toml allows: what the package needs to run, and what the repository needs beside it.
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
