@@ -131,7 +131,7 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
         was_removed = before is Phase.REMOVED
         return replace(state, phase=Phase.PROMOTING, incarnation=incarnation, others=known, was_removed=was_removed)
     if kind is Kind.PROMOTION_CANCELLED:
-        return replace(state, phase=Phase.REMOVED if state.was_removed else Phase.FOLLOWING, was_removed=False)
+        return replace(state, phase=Phase.REMOVED if state.was_removed else Phase.FOLLOWING)
     return replace(state, phase=phases[0])
 
 

@@ -6,11 +6,14 @@ import dataclasses
 import math
 import random
 
+import numpy as np
 import pytest
 
 import spark_partq as partq
 from assignments import assert_valid, loads, owners
 from spark_partq.core.assignors import BUILTIN, Member, assign, target
+from spark_partq.core.assignors.model import Floats
+from spark_partq.core.assignors.water_filling import fill
 from spark_partq.core.errors import InvalidArgumentError, UnknownAssignorError
 
 STICKY = ("sticky", "cooperative-sticky")
@@ -97,6 +100,13 @@ def test_order_does_not_matter(assignor: str) -> None:
 
 def test_balanced_decides_ties_by_the_given_order() -> None:
     assert numbers(assign("balanced", plain("z", "a"), {"q": 3})) == {"z": {0, 2}, "a": {1}}
+
+
+@pytest.mark.parametrize("weights", [None, np.ones(40)])
+def test_of_equal_members_the_first_get_more(weights: Floats | None) -> None:
+    """Also of so many that a sort that is not stable would mix them."""
+    loads = np.repeat([9, 0], 20)
+    assert fill(loads, weights, 27).tolist() == [0] * 20 + [2] * 7 + [1] * 13
 
 
 # ---- wrong input

@@ -11,6 +11,7 @@ import spark_partq as partq
 from spark_partq.core.delivery.positions import missing
 from spark_partq.core.delivery.topics import (
     Topic,
+    check_follows,
     check_reachable,
     default_name,
     first_positions,
@@ -71,6 +72,24 @@ def test_a_topic_that_shrank(fail_on_data_loss: bool) -> None:
         partq.TargetAheadError, match="partition 0 of topic 'orders' up to 91, but that partition ends at 90"
     ):
         check_reachable(TOPIC, {0: 91}, fail_on_data_loss)
+
+
+def test_a_micro_batch_that_begins_after_what_the_queue_lacks() -> None:
+    """Spark's checkpoint has gone on, and the queue has not; what retention has removed is not waited for."""
+    check_follows(TOPIC, {0: 12, 1: 45}, {"0": 12, "1": 45, "2": 0}, "q")
+    check_follows(TOPIC, {0: 12}, {"0": 11, "1": 40}, "q")  # partition 1 begins at 40
+    with pytest.raises(
+        partq.CheckpointMismatchError,
+        match=r"goes on with offset 13 of partition 0 of topic 'orders', and queue 'q' has its messages up to 12:",
+    ):
+        check_follows(TOPIC, {0: 12}, {"1": 41, "0": 13}, "q")
+    with pytest.raises(
+        partq.CheckpointMismatchError,
+        match=r"goes on with offset 41 of partition 1 of topic 'orders', and queue 'q' has its messages up to 40:",
+    ) as found:
+        check_follows(TOPIC, {0: 12}, {"0": 12, "1": 41}, "q")
+    told = {name: found.value.params[name] for name in ("topic", "partition", "queue", "position")}
+    assert told == {"topic": "orders", "partition": "1", "queue": "q", "position": "40"}
 
 
 def test_what_a_queue_lacks_of_a_micro_batch() -> None:

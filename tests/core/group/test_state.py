@@ -67,8 +67,10 @@ def test_of_a_queue_that_is_gone_nothing_is_left() -> None:
     group.join("a")
     state = group.state
     state.held = {"id": frozenset({7}), "another": frozenset({8})}
+    state.floors = {at(0): 3, ("another", 0): 4}
     state.replay(GroupFact(Kind.QUEUE_REMOVED, "orders", "id"))
     assert (state.queues, state.partitions, state.held) == ({}, {}, {"another": frozenset({8})})
+    assert state.floors == {("another", 0): 4}
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,10 @@ def test_the_error_of_a_snapshot_names_the_field() -> None:
     plain["partitions"][0][3] = "nobody/x"
     with pytest.raises(ValueError, match=r"^last_flow is 'nobody/x', which is no flow"):
         snapshot.from_json(plain)
+    plain = snapshot.to_json(drains().state)
+    plain["basis"]["nobody/x"] = plain["basis"]["a/0"]
+    with pytest.raises(ValueError, match=r"^basis is 'nobody/x', which is no flow"):
+        snapshot.from_json(plain)
 
 
 @pytest.mark.parametrize("cause", ["x" * 20_000, None])
@@ -225,10 +231,11 @@ def test_whatever_a_field_raises_is_one_error(kind: type[Exception], monkeypatch
 def test_a_copy_is_apart() -> None:
     """What happens to it does not happen to the original."""
     group = drains()
-    before = snapshot.to_json(group.state)
+    before = json.dumps(snapshot.to_json(group.state))
     copy = group.state.copy()
     for partition_id in list(copy.partitions):
         copy.partitions[partition_id] = replace(copy.partitions[partition_id], start=99)
     copy.members.clear()
     copy.floors[at(0)] = 3
-    assert snapshot.to_json(group.state) == before
+    del copy.basis["a/0"]
+    assert json.dumps(snapshot.to_json(group.state)) == before

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.payload.schema import MAX_DEPTH, RESERVED, check_same_columns, payload_schema, type_name
+from spark_partq.core.payload.schema import (
+    MAX_DEPTH,
+    RESERVED,
+    check_same_columns,
+    forbids_nulls_inside,
+    payload_schema,
+    type_name,
+)
 
 
 def fields(struct: dict[str, Any]) -> dict[str, Any]:
@@ -161,6 +168,31 @@ def test_whether_there_may_be_nulls_makes_no_other_columns() -> None:
     strict = json.loads(json.dumps(payload_schema(ddl)).replace("true", "false"))
     check_same_columns(payload_schema(ddl), strict, "x", "y")
     assert payload_schema(strict) == payload_schema(ddl)
+
+
+def strict_array(strict: bool, element: Any = "long") -> Any:
+    return {"type": "array", "elementType": element, "containsNull": not strict}
+
+
+def strict_map(strict: bool, key: Any = "string", value: Any = "long") -> Any:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": not strict}
+
+
+def strict_struct(strict: bool, type_: Any = "long") -> Any:
+    fields = [field("a", "long"), {**field("b", type_), "nullable": not strict}]
+    return {"type": "struct", "fields": fields}
+
+
+@pytest.mark.parametrize("type_", [strict_array, strict_map, strict_struct])
+def test_a_type_that_forbids_nulls_inside(type_: Any) -> None:
+    """At any depth, also in the key of a map."""
+    assert forbids_nulls_inside(type_(True)) and not forbids_nulls_inside(type_(False))
+    for inner in (strict_array, strict_map, strict_struct):
+        assert forbids_nulls_inside(type_(False, inner(True)))
+        assert not forbids_nulls_inside(type_(False, inner(False)))
+        assert forbids_nulls_inside(strict_map(False, value=type_(False, inner(True))))
+    assert not forbids_nulls_inside("long")
+    assert not forbids_nulls_inside({"type": "udt", "class": "a.Point", "sqlType": "string"})
 
 
 def test_comments_have_no_effect() -> None:
