@@ -138,7 +138,7 @@ def test_one_more_is_balanced_and_two_are_not() -> None:
     state.partitions.pop(at(3))
     check_balance(state)
     state.partitions.pop(at(2))
-    with pytest.raises(InvariantError, match="R1: not balanced: {'a/0': 2, 'b/0': 0}"):
+    with pytest.raises(InvariantError, match=r"R1: not balanced: \{'a/0': 2, 'b/0': 0\}"):
         check_balance(state)
 
 

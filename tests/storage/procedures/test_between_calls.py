@@ -14,6 +14,7 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume import between_calls
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
 from spark_partq.storage.procedures.consume.membership import Membership
@@ -211,6 +212,26 @@ def test_only_the_first_member_of_a_group_at_rest_proposes_loads(
         (14, "a", "LoadsMeasured"),
         (24, "a", "LoadsMeasured"),
     ]
+
+
+def test_drained_partitions_are_removed_once_a_second(
+    store: str, planners: list[Planner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S2: and not at each step, as it reads the tables of all groups; only of queues that this group has drained."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    removed, remove, began_ms = list[int](), between_calls.remove_drained, 10_000_000
+    with monotonic_clock(began_ms):
+        planners.append(Planner(ConsumerSettings(Store(store), ("q",), session_timeout_ms=600_000), "g", "a"))
+        planners[0].next(StreamOffset("g", "a", {}, {}), Limits())
+        coordinator = Coordinator(planners[0].membership)
+    for after_ms in range(250, 4_001, 250):
+        planners[0].membership.drained_queues = ["q"] if after_ms >= 1_500 else []
+        monkeypatch.setattr(
+            between_calls, "remove_drained", lambda queue, ms=after_ms: (removed.append(ms), remove(queue))[1]
+        )
+        with monotonic_clock(began_ms + after_ms):
+            coordinator.step()
+    assert removed == [1_500, 2_500, 3_500]
 
 
 def test_a_micro_batch_of_one_message_is_waited_for(store: str) -> None:

@@ -61,6 +61,20 @@ def test_a_key_that_is_no_text(store: str) -> None:
     assert again.partition == file.partition == expected[0] % 3
 
 
+def test_several_files_are_placed_again_as_one(store: str) -> None:
+    """Q2: rows without a key are placed by their numbers, which go on from file to file."""
+    partq.create_queue(store, "r", "v bigint", partitions=1)
+    queue = opened(store, "r")
+    schema = arrow_schema(queue.state.schema)
+    batches = [pa.record_batch([pa.array(range(n, n + 4), pa.int64())], schema=schema) for n in (0, 4, 8)]
+    files = [file for batch in batches for file in write_rows(queue, [(0, batch)])]
+    partq.scale(store, "r", 5)
+    queue = opened(store, "r")
+    whole = write_rows(queue, [(0, pa.Table.from_batches(batches).combine_chunks().to_batches()[0])])
+    again = place_again(queue, files)
+    assert [(f.partition, f.rows, f.order) for f in again] == [(f.partition, f.rows, f.order) for f in whole]
+
+
 def test_a_resize(store: str) -> None:
     """S5: the count changes under producers and consumers; each key goes on where Kafka would put it, and stays in order."""
     make(store, 4, key_hash="murmur2")

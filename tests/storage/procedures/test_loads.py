@@ -63,3 +63,10 @@ def test_a_partition_that_is_new_has_no_rate_yet(clock: Clock) -> None:
     clock.now_s += 30
     meter.measure({A: 10, B: 50})
     assert meter.loads(group.state, group.acks) == {A: 10.0, B: 50.0}
+
+
+def test_where_no_partition_was_measured_all_are_alike(clock: Clock) -> None:
+    group, meter = Decided(2), LoadMeter(clock)
+    group.join("a")
+    meter.measure({})
+    assert meter.loads(group.state, group.acks) == {A: 1.0, B: 1.0}

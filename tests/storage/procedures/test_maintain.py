@@ -14,6 +14,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.facts import Kind
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.log.folder import LogFolder
@@ -24,6 +25,7 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.clocks import no_grace, wall_clock
 from tests.groups import Consumer
 from tests.helpers import in_parallel, new_file, opened, position, put
+from tests.replicas import grow
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -310,6 +312,17 @@ def test_a_group_that_has_attached_and_not_joined_is_waited_for(queue: str) -> N
     assert partq.maintain(queue, "q")[0].removed_messages == 20
     with pytest.raises(partq.GroupNotFoundError):
         partq.delete_group(queue, "late")
+
+
+def test_a_group_is_told_of_partitions_by_maintenance(queue: str) -> None:
+    """The process that scaled the queue died before it told the group. The group's history says who told it."""
+    group = group_at(queue, "g", {0: 12, 1: 5})
+    grow(queue)
+    partq.maintain(queue, "q")
+    group.refresh()
+    assert [(row["partition"], row["by"]) for row in group.history() if row["kind"] == Kind.PARTITION_ADDED] == [
+        (0, "i"), (1, "i"), (2, "maintenance")
+    ]  # fmt: skip
 
 
 def test_a_queue_that_is_damaged_keeps_no_other_from_maintenance(queue: str) -> None:

@@ -15,11 +15,12 @@ from spark_partq.core import format
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import DataLossError, InvalidArgumentError, NewerStoreError
 from spark_partq.storage.procedures import drain, maintain
+from spark_partq.storage.procedures.remainder import ScaleProgress
 from tests.clocks import wall_clock
 from tests.helpers import opened, position, put
 from tests.planners import Query
 from tests.replicas import sync
-from tests.scaled import Reader, Sink, make, messages
+from tests.scaled import Reader, Sink, make, messages, stored
 from tests.storage.procedures.test_added_columns import make as make_plain
 from tests.storage.procedures.test_maintain import firsts, group_at
 from tests.storage.procedures.test_make_segments import ago, commit, merged, read
@@ -227,6 +228,19 @@ def test_a_partition_that_goes_waits_for_the_minimum(store: str) -> None:
     partq.alter_queue(store, "q", min_retention_ms=1)
     partq.maintain(store)
     assert partq.describe_queue(store, "q").status == "Ready"
+
+
+def test_what_the_minimum_keeps_of_all_partitions_that_go(store: str) -> None:
+    """S2: how many messages a change of the count still waits for."""
+    make(store, 3, min_retention_ms=HOUR)
+    Sink(store).write(0, messages(0, 30))
+    Reader(store).all()
+    kept = [len(stored(store)[number]) for number in (1, 2)]
+    partq.scale(store, "q", 1, timeout_s=30)
+    assert all(kept)
+    assert drain.remove_drained(opened(store)) == ScaleProgress(
+        "messages that min_retention_ms keeps", sum(kept), alone=True
+    )
 
 
 @pytest.mark.parametrize("mode", ["drain", "delete"])
