@@ -13,6 +13,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
@@ -81,6 +82,19 @@ class PutBack:
 @pytest.fixture(name="world")
 def world_fixture(queue: str, there: str) -> PutBack:
     return PutBack(queue, there)
+
+
+def test_another_table_in_its_place(queue: str, there: str) -> None:
+    """S7: its checkpoint was read, or it went, while a pass looked."""
+    partq.create_queue(there, "q", "v bigint", partitions=2)
+    original, copy = (LogFolder(Store.at(store), PARTITION) for store in (queue, there))
+    history.check_leads_on(original, original, original.load())
+    with pytest.raises(partq.ReplicaError, match=f"{PARTITION} is another table than its copy"):
+        history.check_leads_on(original, copy, original.load())
+    token = history.token_at(copy, 0)
+    shutil.rmtree(Path(queue, PARTITION, "_delta_log"))
+    with pytest.raises(partq.ReplicaError, match=f"{PARTITION} is not there any more, and its copy .* at version 0"):
+        history.check_has_version(original, copy, 0, token)
 
 
 def test_a_shorter_log(world: PutBack) -> None:

@@ -60,3 +60,17 @@ def test_who_opens_it_is_told_so(superseded: str, who: str) -> None:
     assert state.fenced_by is not None and state.resets == {}
     assert (state.settings.retention_ms, state.scaling) == (None, None)
     assert partq.list_queues(superseded) == ["q"]
+
+
+def test_who_deletes_dead_messages_is_told_so(store: str, tmp_path: Path) -> None:
+    """The dead-message queue has a replica that was promoted; of the queue itself nothing is deleted before that is known."""
+    there, away = str(tmp_path / "there"), f"{store}-away"
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, [7])
+    partq.replicate(store, "dead", there)
+    os.rename(store, away)
+    partq.promote(there, "dead", force=True)
+    os.rename(away, store)
+    with pytest.raises(partq.QueueFencedError, match="there"):
+        partq.delete_messages(store, "q", {"v": 7})
+    assert opened(store).partitions[0].index.left.tolist() == [1]

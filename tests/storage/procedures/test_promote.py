@@ -17,12 +17,14 @@ from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures import promote as promotions
 from spark_partq.storage.procedures.primary import check_not_superseded
 from spark_partq.storage.procedures.promote import Promotion, promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.closing import CLOSED
 from spark_partq.storage.replica.table import replica_role
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
@@ -41,6 +43,7 @@ from tests.replicas import (
     queue_fixture,  # noqa: F401
     sync,
     table,
+    tables_of,
     there_fixture,  # noqa: F401
     version,
 )
@@ -70,6 +73,10 @@ def test_promote(queue: str, there: str) -> None:
     assert queue_state(Store.at(queue), "q").fenced_by == there
     assert [table(queue, n).fenced for n in range(2)] == [True, True]
     assert [table(there, n).fenced for n in range(2)] == [False, False]
+    copies = [LogFolder(Store.at(there), folder).load().transactions for folder in tables_of(there)]
+    assert all(f"{CLOSED}/{state.incarnation}" in transactions for transactions in copies)
+    left = [row for row in group_of(there).history() if row["kind"] == "MemberLeft"]
+    assert [(row["instance"], row["by"]) for row in left] == [("i", "promotion")]
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promote(Store.at(there), "q")
     with pytest.raises(partq.ReplicaError, match="was promoted"):

@@ -115,6 +115,25 @@ def test_back_to_the_first_store_and_on_to_a_third(queue: str, there: str) -> No
     assert promote(Store.at(second), "q").fenced
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_it_follows_the_third_that_took_over_from_the_first(queue: str, there: str, goes_on: bool) -> None:
+    """The first is fenced for the third, so it stands in nobody's way; unless it goes on by force."""
+    second, third = f"{there}-2", f"{there}-3"
+    promoted(queue, there, second)
+    sync(there, third)
+    promote(Store.at(third), "q")
+    sync(third, second)
+    assert primary_of(second) == third
+    if goes_on:
+        take_away(third)
+        remove_replica(Store.at(there), "q", third, force=True)
+        with pytest.raises(partq.ReplicaError, match=f"another replica of queue 'q', {there}, has taken over"):
+            promote(Store.at(second), "q", force=True)
+    else:
+        assert promote(Store.at(second), "q").fenced
+        assert sorted(messages(second, 0).values()) == [0, 1, 2, 100, 101, 102]
+
+
 def test_a_store_has_two_names(queue: str, there: str) -> None:
     """Neither a pass under the other one, nor a standby that follows it so, takes it for another store."""
     second = f"{there}-2"
