@@ -201,6 +201,7 @@ def test_files_stay_few(queue: str) -> None:
     for n in range(1, MERGE_AFTER + 20):
         consumer.group.acknowledge([AckRow(consumer.incarnation, n, *consumer.partition_id(0), 1, n, n)])
         consumer.group.raise_floors(consumer.ids["q"])
+    assert {"OPTIMIZE", "WRITE"} <= {e["operation"] for e in DeltaTable(f"{queue}/groups/g/control").history()}
     live = DeltaTable(f"{queue}/groups/g/control").file_uris()
     assert len(live) <= MERGE_AFTER + 6
     assert len([path for path in live if "-snapshot-" in path]) == 1

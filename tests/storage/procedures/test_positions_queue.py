@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,19 @@ def test_an_older_manifest_in_its_place(store: str) -> None:
             consumer.deliver({0: (0, 10)})
     Path(store, "kept").rename(Path(store, manifests(store).path(last)))
     assert not Relay(store).deliver({0: (0, 10)}) and arrived(store) == list(range(10))
+
+
+def test_a_queue_is_put_back_to_before_the_first_batch(store: str) -> None:
+    """No table knows of the batch any more, and a consumer that goes on does."""
+    make(store, 2)
+    shutil.copytree(store, f"{store}-kept")
+    relay = Relay(store)
+    relay.deliver({0: (0, 5)})
+    shutil.rmtree(store)
+    os.rename(f"{store}-kept", store)
+    with pytest.raises(partq.CorruptTableError, match=r"'_group\.g'.* is missing: .*Restore it from a backup"):
+        relay.deliver({0: (0, 10)})
+    assert arrived(store) == []
 
 
 def test_a_manifest_of_messages_that_were_all_discarded_is_lost(store: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import multiprocessing
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -305,10 +306,13 @@ def test_foreign_deletion(queue: str) -> None:
 
 def test_removed_table(queue: str) -> None:
     """Bad input: a partition whose log is gone is an error, not an empty partition."""
+    table = opened(queue).partitions[0]
+    assert table.committed_ms > 0
     for file in (folder(queue) / "_delta_log").iterdir():
         file.unlink()
     with pytest.raises(partq.CorruptTableError, match="partition 0 of queue 'q' has no Delta log"):
         partq.describe_queue(queue, "q")
+    assert table.committed_ms == 0
 
 
 @pytest.mark.parametrize("content", ["{", '{"add": {"path": 5}}\n', "[]"])
@@ -374,14 +378,14 @@ def test_looking_costs_nothing_when_nothing_came(queue: str, monkeypatch: pytest
 
 def test_too_many_lost_races(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q5: a writer that never wins ends with an error of this package."""
-
-    def lose(*_: object, **__: object) -> None:
-        raise Conflict
-
-    monkeypatch.setattr(DeltaLog, "commit", lose)
+    put(queue, 0, [0])
+    table, file = opened(queue).partitions[0], new_file(queue, "q", 0, {"v": pa.array([0], pa.int64())})
+    monkeypatch.setattr(DeltaLog, "commit", mock.Mock(side_effect=Conflict))
     monkeypatch.setattr(SYSTEM, "sleep", lambda _: None)
     with pytest.raises(partq.CommitFailedError, match="1,000 races"):
         put(queue, 0, [1])
+    with pytest.raises(partq.CommitFailedError, match="partition 0 of queue 'q': lost 1,000 races"):
+        table.replace([table.index.path(0)], file, float("inf"))
 
 
 @given(st.lists(st.integers(1, 9), max_size=8), st.integers(0, 80), st.integers(0, 80))
