@@ -181,6 +181,15 @@ def test_a_replica_with_credentials_of_its_own(store: str, s3: S3Server, caplog:
     assert [path for path in found if SECRET.encode() in files.read(path) or KEY.encode() in files.read(path)] == []
 
 
+def test_a_drain_reaches_a_replica_with_credentials_of_its_own(store: str, s3: S3Server) -> None:
+    """S4, S7: the count changes once the replica has everything."""
+    there = f"s3://{BUCKET}/drained"
+    partq.create_queue(store, "q", "v bigint", partitions=2)
+    partq.replicate(store, "q", there, replica_options=s3.options)
+    partq.scale(store, "q", 3, "drain", replica_options=s3.options)
+    assert partq.describe_queue(there, "q", storage_options=s3.options).configured_partitions == 3
+
+
 def test_credentials_from_the_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3.options.items():
         monkeypatch.setenv(name.upper(), value)

@@ -23,6 +23,7 @@ from tests.storage.log.tables import (
     handle,
     made,
     once,
+    spec,
 )
 
 
@@ -142,3 +143,17 @@ def test_checkpoints_come_by_themselves(files: MemoryFiles) -> None:
     gaps = [after - before for before, after in pairwise(checkpoints)]
     least, most = table.CHECKPOINT_INTERVALS
     assert len(checkpoints) >= 4 and all(least <= gap <= most + len(handles) for gap in gaps)
+
+
+def test_tables_that_begin_together_have_their_first_checkpoints_apart() -> None:
+    """The tables of a queue are committed to together; so not all of them are written at one time."""
+    firsts = []
+    for number in range(5):
+        one = handle(MemoryFiles(), uri=f"/store/{number}")
+        one.create(spec())
+        while not one.log.names().checkpoints:
+            count(one)
+            UPKEEP.wait()
+        firsts += one.log.names().checkpoints
+    least, _ = table.CHECKPOINT_INTERVALS
+    assert all(least - 1 <= first < 2 * least for first in firsts) and len(set(firsts)) > 3, firsts

@@ -7,13 +7,16 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import Status
+from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.store import Store
+from tests.groups import Consumer
 from tests.helpers import put
 
 
@@ -141,3 +144,19 @@ def test_the_checkpoint_still_serves(store: str, group: Group, queries: list[Que
     queries.append(Query(store, "a", "q", done=both.done))
     put(store, 1, range(5))
     assert queries[0].next()["q", 1][1] == 10
+
+
+def test_its_acknowledgements_are_forgotten(store: str, group: Group) -> None:
+    """By a member that has seen that the group read it."""
+    consumer = Consumer(store, "a", queues=("q", "r"))
+    for queue in ("q", "r"):
+        consumer.ack(0, 3, queue=queue)
+    group.refresh()
+    assert {queue_id for (queue_id, _), *_ in group.acks.rows} == set(consumer.ids.values())
+    partq.delete_queue(store, "r")
+    consumer.group.decide(lambda: [QueuesChanged({}, {}, (consumer.ids["r"],))], "test")
+    for _ in range(COMPACT_AFTER):
+        consumer.group.refresh()
+        consumer.beat()
+    group.refresh()
+    assert {queue_id for (queue_id, _), *_ in group.acks.rows} == {consumer.ids["q"]}
