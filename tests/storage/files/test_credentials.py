@@ -182,7 +182,7 @@ def test_a_replica_with_credentials_of_its_own(store: str, s3: S3Server, caplog:
 
 
 def test_a_drain_reaches_a_replica_with_credentials_of_its_own(store: str, s3: S3Server) -> None:
-    """S4, S7: the count changes once the replica has everything."""
+    """The count changes once the replica has everything."""
     there = f"s3://{BUCKET}/drained"
     partq.create_queue(store, "q", "v bigint", partitions=2)
     partq.replicate(store, "q", there, replica_options=s3.options)

@@ -217,7 +217,7 @@ def test_only_the_first_member_of_a_group_at_rest_proposes_loads(
 def test_drained_partitions_are_removed_once_a_second(
     store: str, planners: list[Planner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S2: and not at each step, as it reads the tables of all groups; only of queues that this group has drained."""
+    """Not at each step, as that reads the tables of all groups; only of queues that this group has drained."""
     partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
     removed, remove, began_ms = list[int](), between_calls.remove_drained, 10_000_000
     with monotonic_clock(began_ms):

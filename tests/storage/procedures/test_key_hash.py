@@ -62,7 +62,7 @@ def test_a_key_that_is_no_text(store: str) -> None:
 
 
 def test_several_files_are_placed_again_as_one(store: str) -> None:
-    """Q2: rows without a key are placed by their numbers, which go on from file to file."""
+    """Rows without a key are placed by their numbers, which go on from file to file."""
     partq.create_queue(store, "r", "v bigint", partitions=1)
     queue = opened(store, "r")
     schema = arrow_schema(queue.state.schema)

@@ -231,7 +231,7 @@ def test_a_partition_that_goes_waits_for_the_minimum(store: str) -> None:
 
 
 def test_what_the_minimum_keeps_of_all_partitions_that_go(store: str) -> None:
-    """S2: how many messages a change of the count still waits for."""
+    """So many messages a change of the count still waits for."""
     make(store, 3, min_retention_ms=HOUR)
     Sink(store).write(0, messages(0, 30))
     Reader(store).all()

@@ -85,7 +85,7 @@ def world_fixture(queue: str, there: str) -> PutBack:
 
 
 def test_another_table_in_its_place(queue: str, there: str) -> None:
-    """S7: its checkpoint was read, or it went, while a pass looked."""
+    """Its checkpoint was read, or the table went, while a pass looked."""
     partq.create_queue(there, "q", "v bigint", partitions=2)
     original, copy = (LogFolder(Store.at(store), PARTITION) for store in (queue, there))
     history.check_leads_on(original, original, original.load())
