@@ -65,6 +65,11 @@ def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[Strea
     entry.apply.side_effect = lambda i: mock.MagicMock(
         get=lambda: SimpleNamespace(json=lambda: json.dumps(offsets[i].to_json()))
     )
+    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: 0))  # it reads no file
     return SimpleNamespace(
-        semanticHash=lambda: 0, inputFiles=list, schema=schema, columns=schema.names, sparkSession=session
+        semanticHash=lambda: 0,
+        schema=schema,
+        columns=schema.names,
+        sparkSession=session,
+        _jdf=SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: plan)),
     )
