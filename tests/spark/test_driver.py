@@ -108,6 +108,7 @@ print(is_open())
 """
 
 
+@pytest.mark.long
 def test_batches_need_no_server_for_calls_from_the_jvm(store: str, tmp_path: Path) -> None:
     """Spark opens it for `foreachBatch`."""
     out = finished(driver(PROGRAM, store, str(tmp_path / "c")))
