@@ -73,6 +73,21 @@ def test_of_a_queue_that_is_gone_nothing_is_left() -> None:
     assert state.floors == {("another", 0): 4}
 
 
+@pytest.mark.parametrize(("partitions", "taken"), [(4096, True), (4097, False)])
+def test_a_queue_of_more_partitions_than_any_has(partitions: int, taken: bool) -> None:
+    """Bad input: an edited fact does not make every process count to a billion."""
+    group = Decided(2)
+    group.join("a")
+    body = json.dumps({"partitions": partitions, "rebalance_delay_ms": 1, "max_handoff_time_ms": 1})
+    fact = GroupFact(Kind.QUEUE_ADDED, "others", "other", body=body)
+    if taken:
+        group.state.replay(fact)
+        assert group.state.queues["other"].partitions == partitions
+    else:
+        with pytest.raises(CorruptTableError, match="partitions is 4097"):
+            group.state.replay(fact)
+
+
 @pytest.mark.parametrize(
     "fact",
     [

@@ -307,6 +307,7 @@ def test_where_a_fact_may_stand(kind: str, name: str) -> None:
     [
         ("new", "PartitionsCreated", {"partitions": 5}, "another count"),
         ("ready", "ScalingStarted", {"partitions": 5, "mode": "gently"}, "no mode 'gently'"),
+        ("ready", "ScalingStarted", {"partitions": 4097, "mode": "live"}, "partitions is 4097"),
         ("scaling", "GenerationOpened", {"partitions": 5, "cuts": {str(p): 0 for p in range(5)}}, "is another"),
         ("scaling", "GenerationOpened", {"partitions": 6, "cuts": {str(p): 0 for p in range(4)}}, "both maps"),
         ("scaling", "GenerationOpened", {"partitions": 6, "cuts": {str(p): 0 for p in range(7)}}, "both maps"),

@@ -346,3 +346,4 @@ def test_a_foreign_folder_among_the_groups_stops_nobody(queue: str) -> None:
     (Path(queue) / "groups/damaged/control/_delta_log" / f"{0:020d}.json").write_text("{")
     assert {r.queue: r.removed_messages for r in partq.maintain(queue)} == {"p": 0, "q": 20}
     assert partq.list_groups(queue) == ["damaged", "g"]
+    assert partq.scale(queue, "p", 2).operating_partitions == 2
