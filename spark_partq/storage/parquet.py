@@ -71,11 +71,17 @@ def read_within(
         left -= sum(map(plain_size, batch.columns))
         if left < 0:
             raise ValueError(f"it holds more than {most.size:,} bytes")
-        yield batch.cast(pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in batch.schema]))
+        yield _plain(batch)
 
 
 def read_group(
-    source: Any, file: pq.ParquetFile, group: int, names: Sequence[str], rows: int, most: int
+    source: Any,
+    file: pq.ParquetFile,
+    group: int,
+    names: Sequence[str],
+    repeated: Sequence[pq.ColumnChunkMetaData],
+    rows: int,
+    most: int,
 ) -> Iterator[pa.RecordBatch]:
     """A row group in batches of at most so many rows, which take no more memory than `most` bytes and what the row group declares.
 
@@ -85,6 +91,8 @@ def read_group(
     ----------
     source
         What `file` was opened with.
+    repeated : sequence
+        What `repeated_columns` gives.
 
     Raises
     ------
@@ -92,19 +100,23 @@ def read_group(
         If a single row takes more.
     """
     how = {"row_groups": [group], "use_threads": False}
-    shared = _shared_texts(source, file, group, names, rows, most)
+    shared = _shared_texts(source, file, group, names, repeated, rows, most)
     if not shared:
         yield from file.iter_batches(rows, columns=names, **how)
         return
     reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=shared, pre_buffer=False)
     for batch in reader.iter_batches(rows, columns=names, **how):
-        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in batch.schema])
-        for part in _parts(batch, most):
-            yield part.cast(schema)
+        yield from map(_plain, _parts(batch, most))
 
 
 def _shared_texts(
-    source: Any, file: pq.ParquetFile, group: int, names: Sequence[str], rows: int, most: int
+    source: Any,
+    file: pq.ParquetFile,
+    group: int,
+    names: Sequence[str],
+    repeated: Sequence[pq.ColumnChunkMetaData],
+    rows: int,
+    most: int,
 ) -> list[str]:
     """The columns whose texts stand once in a row group and may be so long that a batch would be too large."""
     wanted, about = _columns(file, names), file.metadata.row_group(group)
@@ -112,7 +124,7 @@ def _shared_texts(
         raise ValueError("it has a column of another type")
     texts = {at: column.path for at, column in wanted.items() if column.physical_type == "BYTE_ARRAY"}
     rows = min(rows, about.num_rows)
-    values = max([rows, *(column.num_values for column in repeated_columns(file, group, names))])
+    values = max([rows, *(column.num_values for column in repeated)])
     if not texts or values * about.total_byte_size <= most:
         return []
     found = []
@@ -169,6 +181,11 @@ def plain_size(array: pa.Array) -> int:
     if pa.types.is_list(array.type):
         return 4 * len(array) + plain_size(array.values)
     return int(array.nbytes)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same without dictionaries."""
+    return batch.cast(pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in batch.schema]))
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:

@@ -339,11 +339,12 @@ def _read_groups(
         group = file.metadata.row_group(g)
         end = row + group.num_rows
         if row < last and end > first:
-            check_group(group, repeated_columns(file, g, names))
+            repeated = repeated_columns(file, g, names)
+            check_group(group, repeated)
             wide = group.total_byte_size // max(1, group.num_rows)
             size = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, wide)))
             at = row
-            for batch in read_group(source, file, g, names, size, MAX_GROUP_BYTES):
+            for batch in read_group(source, file, g, names, repeated, size, MAX_GROUP_BYTES):
                 low, high = max(first - at, 0), min(last - at, batch.num_rows)
                 if low < high:
                     part = batch.slice(low, high - low)
