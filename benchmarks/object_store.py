@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +20,7 @@ import spark_partq as partq
 from benchmarks.data import rows, session
 from benchmarks.report import Figure, at_most, in_turn, known, median, show, spread
 from benchmarks.s3 import Server, object_store
+from benchmarks.sink import timed
 
 PARTITIONS, ROWS = 16, 1_000
 # Requests, by docs/object-store.md. A read is planned, takes a file of each partition, and is acknowledged.
@@ -47,7 +47,8 @@ def _figures(spark: SparkSession, folder: Path, server: Server, runs: int) -> It
     """Each micro-batch is written, and read by a query that runs; the same on a disk, and an append of the rows by delta-rs, take turns with it."""
     df = rows(spark, folder, ROWS).cache()
     table = df.toArrow()
-    bucket, disk = (_Queue(spark, uri, folder / name, df) for name, uri in _stores(server, folder).items())
+    bucket = _Queue(spark, f"{server.bucket}/store", folder / "bucket", df)
+    disk = _Queue(spark, str(folder / "store"), folder / "disk", df)
     asked: dict[str, list[int]] = {"write": [], "read": [], "delta-rs": []}
 
     def counted(what: str, act: Callable[[], float]) -> Callable[[], float]:
@@ -60,9 +61,7 @@ def _figures(spark: SparkSession, folder: Path, server: Server, runs: int) -> It
         return measured
 
     def append() -> float:
-        began = time.perf_counter()
-        write_deltalake(f"{server.bucket}/table", table, mode="append")
-        return time.perf_counter() - began
+        return timed(lambda: write_deltalake(f"{server.bucket}/table", table, mode="append"))
 
     subjects = {
         "write": counted("write", bucket.write),
@@ -89,10 +88,6 @@ def _figures(spark: SparkSession, folder: Path, server: Server, runs: int) -> It
         detail = ""
 
 
-def _stores(server: Server, folder: Path) -> dict[str, str]:
-    return {"bucket": f"{server.bucket}/store", "disk": str(folder / "store")}
-
-
 def _ratio(took: dict[str, list[float]], ours: str, theirs: str) -> float:
     return median(took[ours]) / median(took[theirs])
 
@@ -109,16 +104,12 @@ class _Queue:
         self.query.processAllAvailable()
 
     def write(self) -> float:
-        began = time.perf_counter()
-        self._sink(self._df, self._batch)
         self._batch += 1
-        return time.perf_counter() - began
+        return timed(lambda: self._sink(self._df, self._batch))
 
     def read(self) -> float:
         """Until the query has finished what was written."""
-        began = time.perf_counter()
-        self.query.processAllAvailable()
-        return time.perf_counter() - began
+        return timed(self.query.processAllAvailable)
 
 
 def _discard(batch: DataFrame, _: int) -> None:
