@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -228,9 +229,10 @@ def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Str
     if twice:
         raise InvalidArgumentError(f"column names occur twice (case does not count): {twice}", columns=twice)
     for name in names:
-        if not name or any(c in " ,;{}()\n\t=" for c in name):
+        if not name or any(c in " ,;{}()=" or unicodedata.category(c) == "Cc" for c in name):
             raise InvalidArgumentError(
-                f"column name {name!r}: Delta tables have no names with spaces or any of ,;{{}}()=", column=name
+                f"column name {name!r}: Delta tables have no names with spaces, control characters or any of ,;{{}}()=",
+                column=name,
             )
     fields = []
     for field in struct["fields"]:

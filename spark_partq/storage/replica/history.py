@@ -20,14 +20,17 @@ import pyarrow.parquet as pq
 
 from spark_partq.core.errors import OtherHistoryError, ReplicaError
 from spark_partq.core.queue.records import last_written_ms, may_be_forgotten
-from spark_partq.storage.files import FileMissing
+from spark_partq.storage.files import FileMissing, FileTooLarge
+from spark_partq.storage.group.control import MOST_FACTS
 from spark_partq.storage.log.entries import Add, ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
 from spark_partq.storage.log.snapshot import Snapshot
-from spark_partq.storage.parquet import read_columns
+from spark_partq.storage.parquet import read_columns, read_within
 from spark_partq.storage.queue.file_index import SINCE, Ints, IrregularFiles, offsets_of, times_of
+from spark_partq.storage.rows import MAX_BYTES, most_of
 from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
 
+_FACT_COLUMNS = ("seq", "kind", "body", "by", "at")
 # Offsets, and when each one's message was enqueued: microseconds since 1970
 _Times = tuple[Ints, Ints]
 _NONE: _Times = (np.empty(0, np.int64), np.empty(0, np.int64))
@@ -228,14 +231,15 @@ def _facts(store: Store, folder: str, names: Iterable[str]) -> dict[int, tuple[o
         if "-snapshot-" in name:
             continue
         try:
-            with store.files.open_input(f"{folder}/{name}") as file:
-                table = pq.ParquetFile(file)
-                if not {"seq", "kind"} <= set(table.schema_arrow.names):
-                    return {}
-                rows = table.read(["seq", "kind", "body", "by", "at"], use_threads=False).to_pylist()
-        except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+            data = store.files.read(f"{folder}/{name}", MAX_BYTES)
+            file = pq.ParquetFile(pa.BufferReader(data))
+            if not {"seq", "kind"} <= set(file.schema_arrow.names):
+                return {}
+            for batch in read_within(data, file, _FACT_COLUMNS, most_of(MOST_FACTS, len(data))):
+                rows = batch.to_pylist()
+                found |= {row["seq"]: tuple(row[column] for column in _FACT_COLUMNS[1:]) for row in rows}
+        except (FileTooLarge, pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
             raise DamagedLog(f"{name} cannot be read ({error})") from error
-        found |= {row["seq"]: (row["kind"], row["body"], row["by"], row["at"]) for row in rows}
     return found
 
 

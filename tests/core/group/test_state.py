@@ -88,6 +88,20 @@ def test_a_queue_of_more_partitions_than_any_has(partitions: int, taken: bool) -
             group.state.replay(fact)
 
 
+@pytest.mark.parametrize(("flows", "taken"), [(stored.MAX_FLOWS, True), (stored.MAX_FLOWS + 1, False)])
+def test_a_member_of_more_flows_than_any_has(flows: int, taken: bool) -> None:
+    """Bad input: an edited fact does not make every process name a billion flows."""
+    group = Decided(2)
+    joined = next(fact for fact in group.join("a") if fact.kind == Kind.MEMBER_JOINED)
+    fact = replace(joined, instance="b", incarnation="b1", flows=flows)
+    if taken:
+        group.state.replay(fact)
+        assert len(group.state.members["b"].flow_names) == flows
+    else:
+        with pytest.raises(CorruptTableError, match=f"flows is {flows}"):
+            group.state.replay(fact)
+
+
 @pytest.mark.parametrize(
     "fact",
     [

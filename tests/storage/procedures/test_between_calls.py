@@ -45,6 +45,13 @@ def all_beats(store: str) -> dict[str, int]:
     return dict(group.acks.beats)
 
 
+def pass_a_third(store: str, now_s: list[float], beating: int) -> None:
+    """A third of a session of 750 ms goes by, and so many members send a heartbeat."""
+    before = all_beats(store)
+    now_s[0] += 0.25
+    eventually(lambda: sum(b > before.get(i, 0) for i, b in all_beats(store).items()) >= beating, "heartbeats", 20)
+
+
 def beats(store: str) -> int:
     return max(all_beats(store).values(), default=0)
 
@@ -84,18 +91,19 @@ def test_a_member_beats_while_its_planner_is_not_called(store: str) -> None:
 
 
 class SlowListener:
-    """An application whose callback returns from the news of an assignment when it is let go."""
+    """An application whose callback returns from this kind of news when it is let go."""
 
     connected = True
 
-    def __init__(self) -> None:
+    def __init__(self, news: str) -> None:
+        self.news = news
         self.entered, self.leave = threading.Event(), threading.Event()
 
     def connect(self, registration: Message, handler: DriverEventHandler) -> SlowListener:
         return self
 
     def request(self, message: Message, timeout_s: float | None = None) -> Message:
-        if message.get("assigned"):
+        if message.get(self.news):
             self.entered.set()
             assert self.leave.wait(120)
         return {}
@@ -111,15 +119,13 @@ def test_a_member_beats_while_a_listener_takes_longer_than_its_session(
     partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
     now_s = [10_000.0]
     monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: now_s[0])
-    settings, listener = ConsumerSettings(Store(store), ("q",), session_timeout_ms=750), SlowListener()
+    settings, listener = ConsumerSettings(Store(store), ("q",), session_timeout_ms=750), SlowListener("assigned")
     slow, other = Planner(settings, "g", "slow", listener.connect), Planner(settings, "g", "other")
     watching = Coordinator(other.membership)
 
     def after_a_third(beating: int) -> set[str]:
         """The members, a third of a session later, when so many have sent a heartbeat since."""
-        before = all_beats(store)
-        now_s[0] += 0.25
-        eventually(lambda: sum(b > before.get(i, 0) for i, b in all_beats(store).items()) >= beating, "heartbeats", 20)
+        pass_a_third(store, now_s, beating)
         watching.step()
         return set(group_state(store).members)
 
@@ -137,6 +143,33 @@ def test_a_member_beats_while_a_listener_takes_longer_than_its_session(
         slow.membership.stopping.set()
     assert [after_a_third(beating=1) for _ in range(4)][-1] == {"other"}
     other.leave()
+
+
+def test_a_partition_is_handed_over_when_a_slow_listener_has_returned(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W2, H6: until then, for three sessions, its old owner stays a member and owns it, although no planner call comes."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
+    now_s = [10_000.0]
+    monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: now_s[0])
+    settings, listener = ConsumerSettings(Store(store), ("q",), session_timeout_ms=750), SlowListener("revoked")
+    slow, other = Planner(settings, "g", "slow", listener.connect), Planner(settings, "g", "other")
+    slow.next(StreamOffset("g", "slow", {}, {}), Limits())
+    other.next(StreamOffset("g", "other", {}, {}), Limits())
+
+    def owners() -> list[str]:
+        return sorted(str(own.flow) for own in group_state(store).partitions.values())
+
+    try:
+        eventually(listener.entered.is_set, "the news that a partition was revoked", 60)
+        for _ in range(9):
+            pass_a_third(store, now_s, beating=2)
+            assert set(group_state(store).members) == {"slow", "other"} and owners() == ["slow/0", "slow/0"]
+    finally:
+        listener.leave.set()
+    eventually(lambda: owners() == ["other/0", "slow/0"], "the handoff", 20)
+    for planner in (slow, other):
+        planner.leave()
 
 
 def test_an_assignor_that_fails_stops_who_owns_nothing(store: str, planners: list[Planner]) -> None:

@@ -184,6 +184,22 @@ def test_a_group_that_joins_while_the_queue_becomes_partitioned(store: str, monk
     joins.leave()
 
 
+def test_copies_are_new_messages(store: str) -> None:
+    """S6: they are not marked, although a consumer was given the messages in the parent and did not acknowledge them."""
+    make(store, 0)
+    Sink(store).write(0, messages(0, 10))
+    before = Query(store, "a")
+    assert before.next() == {PARENT: (0, 10)}
+    partq.scale(store, "q", 2)
+    assert partq.copy_stuck(store, "q") == 10
+    after = Query(store, "b")
+    assert sum(end - start for start, end in after.next().values()) == 10
+    pieces = [piece for task in after.planner.tasks(after.started, after.done) for piece in task]
+    assert pieces and not any(piece.redelivered for piece in pieces)
+    for query in (before, after):
+        query.leave()
+
+
 def test_every_type_of_key(store: str) -> None:
     """S6, Q2: the copies go where the key belongs; rows without a key are spread."""
     types = {

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import spark_partq as partq
@@ -33,6 +34,7 @@ from tests.replicas import (
     table,
     there_fixture,  # noqa: F401
 )
+from tests.storage.bombs import one_text, packed, refused_for_little
 
 PARTITION = "queues/q/partitions/partition=0"
 
@@ -185,6 +187,31 @@ def test_facts_behind_a_clean_up(queue: str, there: str) -> None:
     with pytest.raises(partq.ReplicaError, match=f"{control} has another fact"):
         Replicator(Store.at(queue), "q", there).sync()
     assert not queue_state(Store.at(there), "q").groups
+
+
+_COMPARED = """
+from spark_partq.storage.log.folder import DamagedLog, LogFolder
+from spark_partq.storage.replica.history import check_leads_on
+from spark_partq.storage.store import Store
+logs = [LogFolder(Store(uri), "queues/q/control") for uri in sys.argv[1:]]
+newer = logs[0].load()
+def compare():
+    try:
+        check_leads_on(*logs, newer)
+    except DamagedLog as error:
+        raise CorruptTableError(str(error)) from error
+"""
+
+
+def test_facts_that_would_take_much_memory(queue: str, there: str) -> None:
+    """Bad input: a file of facts of some kilobytes, which hold gigabytes, is refused before it is read."""
+    sync(queue, there)
+    count = 2_000
+    columns = {"seq": list(range(count)), "kind": ["x"] * count, "body": one_text("x" * (1 << 20), count)}
+    bomb = packed(pa.table({**columns, "by": ["x"] * count, "at": [0] * count}))
+    for file in Path(there).glob("queues/q/control/*.parquet"):
+        file.write_bytes(bomb)
+    assert "cannot be read (it holds more than" in refused_for_little(_COMPARED, "compare()", queue, there)
 
 
 def test_a_copy_that_fell_behind_goes_on(queue: str, there: str) -> None:
