@@ -111,6 +111,18 @@ def open_to_readers(world: World) -> None:
         os.chmod(path, 0o755 if path.is_dir() else 0o644)
 
 
+def _open_to_all(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        os.chmod(path, 0o777 if path.is_dir() else 0o666)
+
+
+def manifests_open_to_readers(world: World) -> None:
+    """Everybody may write the store, but not where the queue keeps that a batch begins."""
+    _open_to_all(world.path("."))
+    for folder in world.path("queues/q/manifests").iterdir():
+        os.chmod(folder, 0o755)
+
+
 def _closed_file(world: World, pattern: str, number: int = 0) -> None:
     open_to_readers(world)
     os.chmod(sorted(world.path(".").glob(pattern))[number], 0)
@@ -150,8 +162,7 @@ def closed_messages(world: World) -> None:
 def _behind(world: World) -> None:
     """The other path is a replica that anybody may write, and lacks a batch of the queue."""
     replicated(world)
-    for path in [Path(world.there), *Path(world.there).rglob("*")]:
-        os.chmod(path, 0o777 if path.is_dir() else 0o666)
+    _open_to_all(Path(world.there))
     write(world.store, batch_id=1)
 
 

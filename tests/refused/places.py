@@ -58,6 +58,7 @@ CASES: dict[str, list[Case]] = {
         python("set_ingress(store, 'q', False)", CommitFailedError, "the control table of queue 'q' cannot be written ([NOT_PERMITTED] FILE cannot be written: Permission denied.", others.open_to_readers, limit=NOBODYS),
         python("create_queue(store, 'new', 'v long')", CommitFailedError, "the control table of queue 'new' cannot be written ([NOT_PERMITTED] STORE/queues/new/control cannot be written:", others.open_to_readers, limit=NOBODYS),
         python("write(store, batch_id=1)", CommitFailedError, "messages of queue 'q' cannot be written to STORE: [NOT_PERMITTED] FILE cannot be written: Permission denied. Give", others.open_to_readers, limit=NOBODYS),
+        python("write(store, batch_id=1)", NotPermittedError, "STORE/queues/q/manifests/", others.manifests_open_to_readers, limit=NOBODYS, begun=True),
         python("delete_queue(store, 'q')", CommitFailedError, "the control table of queue 'q' cannot be written ([NOT_PERMITTED] FILE cannot be written: Permission denied.", others.open_to_readers, limit=NOBODYS),
         python("create_queue(store, 'new', 'v long')", CommitFailedError, "the control table of queue 'new' cannot be written ([STORE_UNAVAILABLE] FILE cannot be written: File too large.", limit=NO_SPACE),
         python("set_ingress(store, 'q', False)", CommitFailedError, "the control table of queue 'q' cannot be written ([STORE_UNAVAILABLE] FILE cannot be written: File too large.", limit=NO_SPACE),
