@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_partq as partq
@@ -81,6 +81,7 @@ ranges = st.builds(lambda e, s, n: Range(e, s, s + n), st.integers(1, 9), st.int
 queues = st.dictionaries(names, st.tuples(names, st.dictionaries(st.integers(0, 4095), ranges, max_size=4)), max_size=3)
 
 
+@settings(max_examples=50)
 @given(names, queues)
 def test_checkpoint_roundtrip(group: str, read: dict[str, tuple[str, dict[int, Range]]]) -> None:
     """What Spark stores as JSON text reads back as it was, and one offset has one text."""

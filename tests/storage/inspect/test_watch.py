@@ -199,7 +199,7 @@ def test_requests_do_not_grow_with_age(store: str) -> None:
     """Three to list the store, one for each table; and one for each commit since the last look, and for its rows where they are facts."""
     partq.create_queue(store, "q", "v long", partitions=PARTITIONS, rebalance_delay_ms=0)
     consumer = Lasting(store, "a")
-    for rounds in (1, 40, 40):
+    for rounds in (1, 20, 20):
         grow(store, consumer, rounds)
         files = Watched(Store(store).files, is_local=False)
         watch = StoreWatch(Store.over(files, uri=store))
