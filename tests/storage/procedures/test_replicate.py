@@ -147,8 +147,7 @@ def test_log_of_the_copy_does_not_grow(queue: str, there: str) -> None:
         if n % 10 == 0:
             replicator.sync()
         if n % 90 == 0:
-            # A log is cleaned up by the age of its newest checkpoint, which must stay young.
-            age(Path(queue) / "groups/g/acks/_delta_log", "*.json")
+            age(Path(queue) / "groups/g/acks/_delta_log", "*.json")  # behind a newest checkpoint that is young
     replicator.sync()
     mine, theirs = log_names(queue, "groups/g/acks"), log_names(there, "groups/g/acks")
     assert len(theirs) < CLEAN_UP_EVERY + 50 and len(theirs) <= len(mine) + 100
