@@ -171,8 +171,10 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run
 
 def _files_of(batch: DataFrame) -> list[str]:
     """The files that its plan reads. Mostly these are none, which Spark would only say after it has optimised the plan."""
-    leaves = batch._jdf.queryExecution().analyzed().collectLeaves()
-    if all(leaves.apply(n).nodeName() in _WITHOUT_FILES for n in range(leaves.size())):
+    plan = batch._jdf.queryExecution().analyzed()
+    leaves = plan.collectLeaves()
+    reads_none = all(leaves.apply(n).nodeName() in _WITHOUT_FILES for n in range(leaves.size()))
+    if reads_none and plan.subqueriesAll().isEmpty():
         return []
     return sorted(batch.inputFiles())
 

@@ -6,7 +6,7 @@ other. So a column is read first, and only one with lists or maps is asked: of a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,15 +49,15 @@ def read_within(
     if not 0 <= values <= most.rows or not 0 <= size <= most.size:
         raise ValueError(f"it declares {values:,} rows and {size:,} bytes, more than {most.rows:,} or {most.size:,}")
     wanted = _columns(file, names)
-    types = {column.path: column.physical_type for column in wanted.values()}
-    if "FIXED_LEN_BYTE_ARRAY" in types.values():  # may be shared by many rows like a text
+    if any(
+        c.physical_type == "FIXED_LEN_BYTE_ARRAY" for c in wanted.values()
+    ):  # may be shared by many rows like a text
         raise ValueError("it has a column of another type")
     nested = any(column.max_repetition_level for column in wanted.values())
     if not nested and values * size <= most.size:
         yield from file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False)
         return
-    texts = [path for path, type_ in types.items() if type_ == "BYTE_ARRAY"]
-    shared = pq.ParquetFile(pa.BufferReader(data), metadata=file.metadata, read_dictionary=texts, **options)
+    shared = pq.ParquetFile(pa.BufferReader(data), metadata=file.metadata, read_dictionary=_texts(wanted), **options)
     if nested:
         repeated = [column for i in range(len(groups)) for column in repeated_columns(shared, i, names)]
         entries = max((column.num_values for column in repeated), default=0)
@@ -117,49 +117,60 @@ def _shared_texts(
     repeated: Sequence[pq.ColumnChunkMetaData],
     rows: int,
     most: int,
-) -> list[str]:
-    """The columns whose texts stand once in a row group and may be so long that a batch would be too large."""
+) -> list[int]:
+    """The columns, by their places in the file, whose texts stand once in a row group and may be so long that a batch would be too large."""
     wanted, about = _columns(file, names), file.metadata.row_group(group)
     if any(c.physical_type == "FIXED_LEN_BYTE_ARRAY" and c.length > _LONGEST_VALUE for c in wanted.values()):
         raise ValueError("it has a column of another type")
-    texts = {at: column.path for at, column in wanted.items() if column.physical_type == "BYTE_ARRAY"}
+    texts = _texts(wanted)
     rows = min(rows, about.num_rows)
     values = max([rows, *(column.num_values for column in repeated)])
     if not texts or values * about.total_byte_size <= most:
         return []
     found = []
-    reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=[*texts.values()], pre_buffer=False)
-    for at, path in texts.items():
+    reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=texts, pre_buffer=False)
+    for at in texts:
         # Arrow reads the whole dictionary with the first value. A dictionary that is empty then is not known.
-        first = next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False), None)
-        chunk = about.column(at)  # which may be asked, as the column was read
-        if first is not None and any("DICTIONARY" in encoding for encoding in chunk.encodings):
-            longest = _longest(first.column(0))
-            many = chunk.num_values if wanted[at].max_repetition_level else rows
+        # By its place: two columns can have one path, as `a.b` and the field `b` of the struct `a`.
+        batches = reader.reader.iter_batches(1, row_groups=[group], column_indices=[at], use_threads=False)
+        if (first := next(batches, None)) is not None:
+            (dictionary,) = _dictionaries(first.column(0))
+            longest = _longest(dictionary)
+            # The column may be asked, as it was read.
+            many = about.column(at).num_values if wanted[at].max_repetition_level else rows
             if longest is None or longest * many > _SHARED_BYTES:
-                found.append(path)
+                found.append(at)
     return found
 
 
-def _longest(array: pa.Array) -> int | None:
-    """The bytes of the longest text of the only dictionary in this array; None if the dictionary is empty."""
-    while not pa.types.is_dictionary(array.type):
-        if pa.types.is_struct(array.type):
-            (array,) = array.flatten()
-        elif pa.types.is_map(array.type):
-            array = next(part for part in (array.keys, array.items) if _plain_type(part.type) != part.type)
-        else:
-            array = array.values
+def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
+    """Those in an array, at any depth."""
+    if pa.types.is_dictionary(array.type):
+        yield array
+    elif pa.types.is_struct(array.type):
+        for part in array.flatten():
+            yield from _dictionaries(part)
+    elif pa.types.is_map(array.type):
+        yield from _dictionaries(array.keys)
+        yield from _dictionaries(array.items)
+    elif pa.types.is_list(array.type):
+        yield from _dictionaries(array.values)
+
+
+def _longest(array: pa.DictionaryArray) -> int | None:
+    """The bytes of the longest text of the dictionary; None if the dictionary is empty."""
     texts = array.dictionary.cast(pa.large_binary())
     ends = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     return int(np.diff(ends).max()) if len(texts) else None
 
 
 def _parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    size = sum(map(plain_size, batch.columns))
-    if size <= _SHARED_BYTES or batch.num_rows == 1:
-        if size > most:
-            raise ValueError(f"a row of it takes {size:,} bytes, more than {most:,}")
+    if batch.num_rows == 1:
+        # Other values take what the row group declares, which was checked.
+        shared = sum(plain_size(texts) for column in batch.columns for texts in _dictionaries(column))
+        if shared > most:
+            raise ValueError(f"the texts of a row of it take {shared:,} bytes, more than {most:,}")
+    if batch.num_rows == 1 or sum(map(plain_size, batch.columns)) <= _SHARED_BYTES:
         yield batch
         return
     numbers = np.arange(batch.num_rows)  # a slice of a list would still have all that the list has
@@ -207,6 +218,11 @@ def _columns(file: pq.ParquetFile, names: Collection[str]) -> dict[int, pq.Colum
     return {at: c for at, c in enumerate(file.schema) if (path := c.path) in names or path.startswith(inner)}
 
 
+def _texts(columns: Mapping[int, pq.ColumnSchema]) -> list[int]:
+    """The places of the columns whose values have any length."""
+    return [at for at, column in columns.items() if column.physical_type == "BYTE_ARRAY"]
+
+
 def repeated_columns(file: pq.ParquetFile, group: int, names: Collection[str]) -> list[pq.ColumnChunkMetaData]:
     """The columns of a row group that may have several values in a row.
 
@@ -220,12 +236,12 @@ def repeated_columns(file: pq.ParquetFile, group: int, names: Collection[str]) -
     ArrowException, OSError
         If a declaration contradicts itself.
     """
-    wanted = {column.path: at for at, column in _columns(file, names).items() if column.max_repetition_level}
+    wanted = [at for at, column in _columns(file, names).items() if column.max_repetition_level]
     if not wanted:
         return []
-    next(file.iter_batches(1, row_groups=[group], columns=list(wanted), use_threads=False), None)
+    next(file.reader.iter_batches(1, row_groups=[group], column_indices=wanted, use_threads=False), None)
     about = file.metadata.row_group(group)
-    return [about.column(at) for at in wanted.values()]
+    return [about.column(at) for at in wanted]
 
 
 def read_columns(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:

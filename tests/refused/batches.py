@@ -65,7 +65,10 @@ def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[Strea
     entry.apply.side_effect = lambda i: mock.MagicMock(
         get=lambda: SimpleNamespace(json=lambda: json.dumps(offsets[i].to_json()))
     )
-    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: 0))  # it reads no file
+    plan = SimpleNamespace(  # it reads no file
+        collectLeaves=lambda: SimpleNamespace(size=lambda: 0),
+        subqueriesAll=lambda: SimpleNamespace(isEmpty=lambda: True),
+    )
     return SimpleNamespace(
         semanticHash=lambda: 0,
         schema=schema,

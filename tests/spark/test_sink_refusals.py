@@ -122,6 +122,23 @@ def test_parts_that_are_read_back_from_one_path(
     assert again == [0]
 
 
+def test_parts_that_are_chosen_by_a_subquery(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """Q5: the same of files that only a subquery reads."""
+    for name in ("from", "q"):
+        partq.create_queue(store, name, ORDERS, key="k", partitions=1)
+    partq.append(orders(spark, 0, 10, files=1), store, "from")
+    sink, path = partq.queue_sink(store, "q"), str(tmp_path / "chosen")
+
+    def in_parts(batch: DataFrame, batch_id: int) -> None:
+        for part in ("n < 4", "n >= 4"):
+            batch.filter(part).select("n").write.mode("overwrite").parquet(path)
+            sink(batch.filter(f"n IN (SELECT n FROM parquet.`{path}`)").select("k", "n"), batch_id)
+
+    with pytest.raises(StreamingQueryException, match=r"\[INVALID_ARGUMENT\].*Leave the first call as it is"):
+        run_through(stream(spark, store, "from", group="g"), tmp_path / "cp", in_parts)
+    assert numbers(read(spark, store).collect()) == list(range(4))
+
+
 def test_batch_ids_of_append(spark: SparkSession, store: str) -> None:
     """Q5: an id alone, or one that is no count, is refused; an older batch than the last too."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
@@ -107,6 +107,31 @@ def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
     if len(set(key)) != len(key):
         raise InvalidArgumentError(f"the key names a column twice: {list(key)}", key=list(key))
     return struct
+
+
+def new_columns(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
+    """As `payload_schema`, for columns that a queue does not have yet.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Also if a name has control characters, which a terminal may obey. Queues of earlier releases may have such names.
+    """
+    struct = payload_schema(schema, key)
+    for name in _names(struct):
+        if any(unicodedata.category(c) == "Cc" for c in name):
+            raise InvalidArgumentError(f"column name {name!r} has control characters; choose another name", column=name)
+    return struct
+
+
+def _names(type_: Any) -> Iterator[str]:
+    """Of a type's fields, at any depth."""
+    if isinstance(type_, dict):
+        for field in type_.get("fields", ()):
+            yield field["name"]
+            yield from _names(field["type"])
+        for part in ("elementType", "keyType", "valueType"):
+            yield from _names(type_.get(part))
 
 
 def normalized(struct: Struct) -> Struct:
@@ -229,10 +254,9 @@ def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Str
     if twice:
         raise InvalidArgumentError(f"column names occur twice (case does not count): {twice}", columns=twice)
     for name in names:
-        if not name or any(c in " ,;{}()=" or unicodedata.category(c) == "Cc" for c in name):
+        if not name or any(c in " ,;{}()\n\t=" for c in name):
             raise InvalidArgumentError(
-                f"column name {name!r}: Delta tables have no names with spaces, control characters or any of ,;{{}}()=",
-                column=name,
+                f"column name {name!r}: Delta tables have no names with spaces or any of ,;{{}}()=", column=name
             )
     fields = []
     for field in struct["fields"]:

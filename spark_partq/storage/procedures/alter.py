@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from spark_partq.core.payload.schema import Struct, payload_schema
+from spark_partq.core.payload.schema import Struct, new_columns
 from spark_partq.core.queue import alter
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.settings import QueueSettings
@@ -72,7 +72,7 @@ def add_columns(queue: Queue, columns: str | Struct) -> QueueState:
     QueueFencedError, ReplicaError, QueueNotFoundError
         Likewise.
     """
-    wanted = payload_schema(columns)
+    wanted = new_columns(columns)
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue, opening=True)

@@ -11,7 +11,7 @@ from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsErro
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.dead_letters import with_origin
 from spark_partq.core.payload.keys import DEFAULT_HASH, check_hash
-from spark_partq.core.payload.schema import Struct, check_same_columns, payload_schema, types_of
+from spark_partq.core.payload.schema import Struct, check_same_columns, new_columns, types_of
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.same import differences
@@ -59,7 +59,7 @@ def create_queue(
     """
     check_name("queue", name)
     columns = arguments.names("key", key)
-    payload, parsed = payload_schema(schema, columns), QueueSettings.parse(settings)
+    payload, parsed = new_columns(schema, columns), QueueSettings.parse(settings)
     hash_ = check_hash(key_hash, types_of(payload, columns), columns)
     count = check_partition_count(partitions)
     facts = decide.create(str(store.runtime.new_uuid()), payload, columns, count, parsed, hash_)

@@ -16,8 +16,11 @@ from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spark_partq as partq
+from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.files.disk import DiskFiles
+from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures import create
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -261,6 +264,16 @@ def test_odd_columns(store: str) -> None:
     partq.create_queue(store, "q", "`a.b` bigint, `c``d` string, `select` date, `ä東` int", key=["a.b"], partitions=1)
     state = open_queue(Store.at(store), "q").state
     assert [f["name"] for f in state.schema["fields"]] == ["a.b", "c`d", "select", "ä東"]
+
+
+def test_names_with_control_characters_of_an_older_queue(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q1: an earlier release took them; the queue is read as before."""
+    monkeypatch.setattr(create, "new_columns", payload_schema)
+    partq.create_queue(store, "q", {"type": "struct", "fields": [{"name": "a\x1bb", "type": "long"}]}, partitions=1)
+    monkeypatch.undo()
+    assert [f["name"] for f in open_queue(Store.at(store), "q").state.schema["fields"]] == ["a\x1bb"]
+    partq.add_column(store, "q", "n string")
+    assert diagnose(Store.at(store)).findings == []
 
 
 def test_creation_does_not_bring_back_a_deleted_queue(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

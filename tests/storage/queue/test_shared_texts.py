@@ -34,12 +34,13 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "store"))
 
 
-def put(store: Store, values: pa.Array) -> Slice:
-    """A file of these messages."""
+def put(store: Store, given: pa.Array | pa.Table) -> Slice:
+    """A file of these messages, or of messages that have these as `v`."""
+    table = given if isinstance(given, pa.Table) else pa.table({"v": given})
     folder = Path(store.uri) / partition_folder("q", 0)
     folder.mkdir(parents=True)
-    (folder / "f.parquet").write_bytes(packed(pa.table({"v": values, "_row": np.arange(len(values))})))
-    return Slice("q", 0, "f.parquet", 0, len(values), 0, 0, len(values))
+    (folder / "f.parquet").write_bytes(packed(table.append_column("_row", pa.array(range(len(table))))))
+    return Slice("q", 0, "f.parquet", 0, len(table), 0, 0, len(table))
 
 
 def lists(length: int, rows: int, text: str = MIB) -> pa.Array:
@@ -61,7 +62,9 @@ def test_a_small_file_takes_little_memory(store: Store, kind: str, values: pa.Ar
 def test_a_row_that_is_too_large(store: Store) -> None:
     """Bad input: it cannot be cut."""
     piece = put(store, lists(2_000, 1))
-    with pytest.raises(partq.CorruptTableError, match=r"cannot be read: a row of it takes 2,0\d\d,\d{3},\d{3} bytes"):
+    with pytest.raises(
+        partq.CorruptTableError, match=r"cannot be read: the texts of a row of it take 2,0\d\d,\d{3},\d{3} bytes"
+    ):
         list(read_slice(store, piece, pa.schema([("v", pa.list_(pa.string()))])))
 
 
@@ -88,6 +91,44 @@ def test_what_is_cut_is_whole(store: Store, monkeypatch: pytest.MonkeyPatch, val
     found: list[Any] = [v for _, rows in cut for v in rows.column(0).to_pylist()]
     assert found == values.to_pylist()[first:]
     assert [row for row, _ in cut] == np.cumsum([first, *(rows.num_rows for _, rows in cut)]).tolist()[:-1]
+
+
+def test_columns_that_have_one_path(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column `a.b`, the field `b` of a column `a`, and a list whose texts have the path of a struct's."""
+    monkeypatch.setattr(messages, "MAX_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(parquet, "_SHARED_BYTES", 100)
+    columns = {
+        "a.b": ["x", "y", None] * 300,
+        "a": [{"b": "long text", "c": 1}, None, {"b": None, "c": 2}] * 300,
+        "l": [["u"], [], ["v", "u"]] * 300,
+        "l.list": [{"element": "p"}, {"element": "q"}, None] * 300,
+    }
+    table = pa.table(columns)
+    piece = put(store, table)
+    cut = list(read_slice(store, piece, table.schema))
+    assert len(cut) > 10
+    assert pa.Table.from_batches([rows for _, rows in cut]).to_pydict() == columns
+
+
+def test_a_file_that_does_not_declare_its_dictionary(store: Store) -> None:
+    """Bad input: that texts are shared is seen in what is read."""
+    piece = put(store, one_text(MIB, 1_500))
+    file = Path(store.uri) / partition_folder("q", 0) / piece.path
+    declared = b"\x19\x35\x00\x06\x10"  # three encodings: PLAIN, RLE, RLE_DICTIONARY
+    written = file.read_bytes()
+    assert declared in written
+    file.write_bytes(written.replace(declared, b"\x19\x35\x00\x06\x00"))
+    act = "assert sum(rows.num_rows for _, rows in read_slice(store, piece, schema)) == piece.rows"
+    taken_for_little(_BEFORE, act, store.uri, "text", str(piece.rows))
+
+
+def test_a_row_that_is_large_without_texts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nulls take room in memory and none in a file: what a sink takes is read."""
+    monkeypatch.setattr(messages, "MAX_GROUP_BYTES", 20_000)
+    decimals = pa.struct([(f"d{n}", pa.decimal128(38, 2)) for n in range(10)])
+    table = pa.table({"k": pa.array([None], pa.string()), "v": pa.array([[None] * 1_000], pa.list_(decimals))})
+    found = [rows for _, rows in read_slice(store, put(store, table), table.schema)]
+    assert pa.Table.from_batches(found).to_pydict() == table.to_pydict()
 
 
 def test_values_of_a_fixed_length(store: Store) -> None:
