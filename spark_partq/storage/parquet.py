@@ -49,9 +49,8 @@ def read_within(
     if not 0 <= values <= most.rows or not 0 <= size <= most.size:
         raise ValueError(f"it declares {values:,} rows and {size:,} bytes, more than {most.rows:,} or {most.size:,}")
     wanted = _columns(file, names)
-    if any(
-        c.physical_type == "FIXED_LEN_BYTE_ARRAY" for c in wanted.values()
-    ):  # may be shared by many rows like a text
+    # Many rows may share such a value like a text.
+    if any(column.physical_type == "FIXED_LEN_BYTE_ARRAY" for column in wanted.values()):
         raise ValueError("it has a column of another type")
     nested = any(column.max_repetition_level for column in wanted.values())
     if not nested and values * size <= most.size:
