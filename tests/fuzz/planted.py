@@ -13,6 +13,8 @@ from collections.abc import Callable
 from tests.fuzz.run import Target, main
 
 _kept: list[bytes] = []
+# It ends with the process that started it, also if that is killed.
+_BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
 
 
 def _hang(number: int) -> None:
@@ -31,7 +33,7 @@ def _starved(number: int) -> None:
         return
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    others = [subprocess.Popen([sys.executable, "-c", _BUSY, str(os.getpid())]) for _ in range(3)]
     try:
         end_s = time.process_time() + 0.5
         while time.process_time() < end_s:
