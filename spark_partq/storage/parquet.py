@@ -96,10 +96,15 @@ def read_group(
     Raises
     ------
     ValueError, ArrowException, OSError
-        If a single row takes more.
+        If the texts of a single row take more.
     """
+    wanted, about = _columns(file, names), file.metadata.row_group(group)
+    if any(c.physical_type == "FIXED_LEN_BYTE_ARRAY" and c.length > _LONGEST_VALUE for c in wanted.values()):
+        raise ValueError("it has a column of another type")
+    values = max([min(rows, about.num_rows), *(column.num_values for column in repeated)])
+    is_bounded = values * about.total_byte_size <= most
+    shared = [] if is_bounded else _shared_texts(source, file, group, wanted, rows)
     how = {"row_groups": [group], "use_threads": False}
-    shared = _shared_texts(source, file, group, names, repeated, rows, most)
     if not shared:
         yield from file.iter_batches(rows, columns=names, **how)
         return
@@ -109,24 +114,12 @@ def read_group(
 
 
 def _shared_texts(
-    source: Any,
-    file: pq.ParquetFile,
-    group: int,
-    names: Sequence[str],
-    repeated: Sequence[pq.ColumnChunkMetaData],
-    rows: int,
-    most: int,
+    source: Any, file: pq.ParquetFile, group: int, columns: Mapping[int, pq.ColumnSchema], rows: int
 ) -> list[int]:
     """The columns, by their places in the file, whose texts stand once in a row group and may be so long that a batch would be too large."""
-    wanted, about = _columns(file, names), file.metadata.row_group(group)
-    if any(c.physical_type == "FIXED_LEN_BYTE_ARRAY" and c.length > _LONGEST_VALUE for c in wanted.values()):
-        raise ValueError("it has a column of another type")
-    texts = _texts(wanted)
-    rows = min(rows, about.num_rows)
-    values = max([rows, *(column.num_values for column in repeated)])
-    if not texts or values * about.total_byte_size <= most:
+    about, texts, found = file.metadata.row_group(group), _texts(columns), []
+    if not texts:
         return []
-    found = []
     reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=texts, pre_buffer=False)
     for at in texts:
         # Arrow reads the whole dictionary with the first value. A dictionary that is empty then is not known.
@@ -136,7 +129,7 @@ def _shared_texts(
             (dictionary,) = _dictionaries(first.column(0))
             longest = _longest(dictionary)
             # The column may be asked, as it was read.
-            many = about.column(at).num_values if wanted[at].max_repetition_level else rows
+            many = about.column(at).num_values if columns[at].max_repetition_level else min(rows, about.num_rows)
             if longest is None or longest * many > _SHARED_BYTES:
                 found.append(at)
     return found

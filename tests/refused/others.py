@@ -117,7 +117,7 @@ def _open_to_all(folder: Path) -> None:
 
 
 def manifests_open_to_readers(world: World) -> None:
-    """Everybody may write the store, but not where the queue keeps that a batch begins."""
+    """Everybody may write the store, except the folder of the queue's manifests."""
     _open_to_all(world.path("."))
     for folder in world.path("queues/q/manifests").iterdir():
         os.chmod(folder, 0o755)
