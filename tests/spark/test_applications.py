@@ -47,7 +47,8 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
     """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest, and
     misses no micro-batch on what it had. Both are told, the one that gives before the one that gets."""
     a, b = pool.take(2)
-    s = scenario(8, group="workers", rebalance_delay_ms=200, max_handoff_time_ms=60_000)
+    # The delay is long enough for a busy machine: worker 2 is told that it stands by before it gets a partition.
+    s = scenario(8, group="workers", rebalance_delay_ms=2_000, max_handoff_time_ms=60_000)
     s.listen(a, "a")
     s.listen(b, "b")
     s.start(a, "a")()
