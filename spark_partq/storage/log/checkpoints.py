@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -83,6 +83,16 @@ _FREE_ACTIONS, _ACTION_BYTES = 50_000, 4
 _ENTRIES = 4  # so many values and tags has an action on average
 # What it may be decompressed: so many bytes, and so many for each byte of the file.
 _FREE_BYTES, _COMPRESSED = 64 << 20, 500
+
+
+class LastCheckpoint(NamedTuple):
+    """The newest checkpoint of a table: of which version it is, and how many actions it holds (0 if that is not known)."""
+
+    version: int
+    actions: int = 0
+
+
+NO_CHECKPOINT = LastCheckpoint(-1)
 
 
 def most_of(size: int) -> Most:

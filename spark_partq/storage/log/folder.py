@@ -18,7 +18,14 @@ from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_litter
-from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint, most_of
+from spark_partq.storage.log.checkpoints import (
+    MAX_BYTES,
+    NO_CHECKPOINT,
+    LastCheckpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    most_of,
+)
 from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.store import Store
@@ -168,7 +175,7 @@ class LogFolder:
         LogMissing, DamagedLog
         """
         for _ in range(_ATTEMPTS):
-            names = self._names_from_hint()
+            names = self._names_from(self.hint())
             snapshot = Snapshot(tombstones={} if tombstones else None)
             if names.checkpoints:
                 try:
@@ -227,11 +234,10 @@ class LogFolder:
         except ForeignEntry as error:
             raise DamagedLog(f"{snapshot.version + 1:020d}.json: {error}") from error
 
-    def _names_from_hint(self) -> LogNames:
-        hint = self.hint()
+    def _names_from(self, hint: LastCheckpoint | None) -> LogNames:
         if hint is not None:
-            names = LogNames.of(info.name for info in self.files.list_files(self.path, after=f"{hint:020d}"))
-            if hint in names.checkpoints:
+            names = LogNames.of(info.name for info in self.files.list_files(self.path, after=f"{hint.version:020d}"))
+            if hint.version in names.checkpoints:
                 return names
         found = [info.name for info in self.files.list_files(self.path)]
         names = LogNames.of(found)
@@ -241,17 +247,21 @@ class LogFolder:
                 raise DamagedLog(f"{other[-1]}: it is a checkpoint of a kind that spark_partq does not write")
         return names
 
-    def last_checkpoint(self) -> int:
-        """The newest version with a checkpoint; -1 if there is none."""
-        return max(self._names_from_hint().checkpoints, default=-1)
+    def last_checkpoint(self) -> LastCheckpoint:
+        hint = self.hint()
+        newest = max(self._names_from(hint).checkpoints, default=NO_CHECKPOINT.version)
+        return hint if hint is not None and hint.version == newest else LastCheckpoint(newest)
 
-    def hint(self) -> int | None:
-        """The version that `_last_checkpoint` names, if it can be read."""
+    def hint(self) -> LastCheckpoint | None:
+        """What `_last_checkpoint` names, if it can be read."""
         try:
-            version = json.loads(self.files.read(f"{self.path}/{HINT}", MAX_HINT_BYTES))["version"]
-        except (FileMissing, FileTooLarge, ValueError, KeyError, TypeError, RecursionError):
+            told = json.loads(self.files.read(f"{self.path}/{HINT}", MAX_HINT_BYTES))
+            version, actions = told["version"], told.get("size")
+        except (FileMissing, FileTooLarge, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        return version if isinstance(version, int) and 0 <= version < 10**20 else None
+        if not isinstance(version, int) or not 0 <= version < 10**20:
+            return None
+        return LastCheckpoint(version, actions if isinstance(actions, int) else 0)
 
     def checkpoint(self, version: int, *, tombstones: bool) -> Snapshot:
         """The snapshot of a checkpoint; raises `FileMissing`, `DamagedLog`."""
@@ -262,19 +272,21 @@ class LogFolder:
             raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
 
     # ---- upkeep
-    def write_checkpoint(self, expired: Expired = nothing_expires, last: int = -1) -> int:
-        """Put a checkpoint of the newest version, unless it has one, and remove what it stands for; returns that version.
+    def write_checkpoint(
+        self, expired: Expired = nothing_expires, last: LastCheckpoint = NO_CHECKPOINT
+    ) -> LastCheckpoint:
+        """Put a checkpoint of the newest version, unless it has one, and remove what it stands for; returns that checkpoint.
 
         Parameters
         ----------
-        last : int
+        last : LastCheckpoint
             The checkpoint before, if one in `CLEAN_UP_EVERY` versions is to clean up, which lists the whole folder.
 
         Raises
         ------
         LogMissing, DamagedLog, CommitFailedError
         """
-        snapshot = self.load(tombstones=True)
+        snapshot, count = self.load(tombstones=True), 0
         if self.files.info(self.checkpoint_path(snapshot.version)) is None:
             data, count = encode_checkpoint(_forgetful(snapshot, expired, self.store_ms()))
             most = most_of(len(data)).rows
@@ -291,11 +303,15 @@ class LogFolder:
             hint = {"version": snapshot.version, "size": count, "sizeInBytes": len(data)}
             hint["numOfAddFiles"] = len(snapshot.files)
             named = self.hint()
-            if named is None or named < snapshot.version or self.files.info(self.checkpoint_path(named)) is None:
+            if (
+                named is None
+                or named.version < snapshot.version
+                or self.files.info(self.checkpoint_path(named.version)) is None
+            ):
                 self.files.put(f"{self.path}/{HINT}", json.dumps(hint).encode())
-        if snapshot.version // CLEAN_UP_EVERY > last // CLEAN_UP_EVERY:
+        if snapshot.version // CLEAN_UP_EVERY > last.version // CLEAN_UP_EVERY:
             self.clean_up(_duration_ms(snapshot, "delta.logRetentionDuration"))
-        return snapshot.version
+        return LastCheckpoint(snapshot.version, count)
 
     def _stands_for(self, snapshot: Snapshot) -> bool:
         """Whether a checkpoint of this snapshot is one of the table that is there: it may have been deleted and created again meanwhile."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import to_json
 from spark_partq.storage.files import FileInfo, FileMissing
+from spark_partq.storage.log.checkpoints import NO_CHECKPOINT, LastCheckpoint
 from spark_partq.storage.log.commit import LeftBehind, NotCommitted, commit_info, put_entry
 from spark_partq.storage.log.entries import Add, Entry, Metadata, Remove, Transaction
 from spark_partq.storage.log.folder import (
@@ -33,7 +34,7 @@ from spark_partq.storage.store import Store
 
 # A refresh checks this often whether the log has gone on and been cleaned up since the last one.
 _CHECK_EVERY_S = 30.0
-_FILES_AN_ENTRY = 20
+_ACTIONS_AN_ENTRY = 20
 # The operation of a commit that says nothing but that files were deleted.
 VACUUMED = "VACUUM END"
 # More changes than this are not kept for an owner who does not ask for them; he is then told of all files.
@@ -92,7 +93,7 @@ class DeltaLog:
         self._token: str | None = None
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
-        self._checkpoint = -1  # the newest that is known of
+        self._checkpoint = NO_CHECKPOINT  # the newest that is known of
         self._forced = -1  # the newest version that is known to be on the disk, where writes are forced
         self._broken: str | None = None
         self._most_transactions = _MOST_TRANSACTIONS
@@ -225,7 +226,7 @@ class DeltaLog:
             )
         if fresh.version == self._version and None not in (fresh.token, self._token) and fresh.token != self._token:
             raise self._replaced()
-        self._id, self._checkpoint = table_id, max(self._checkpoint, fresh.base)
+        self._id, self._checkpoint = table_id, max(self._checkpoint, LastCheckpoint(fresh.base))
         self._snapshot, self._changes = fresh, FileChanges(reloaded=True)
         self._checked_s = began_s
         self._moved_on(fresh)
@@ -369,12 +370,12 @@ class DeltaLog:
         with self.explained():
             self._checkpoint = self.log.write_checkpoint(self._expired)
 
-    def _is_checkpoint_due(self, last: int) -> bool:
+    def _is_checkpoint_due(self, last: LastCheckpoint) -> bool:
         least, most = CHECKPOINT_INTERVALS
         snapshot = self._snapshot  # the other thread may drop it at any moment
-        files = 0 if snapshot is None else len(snapshot.files)
-        interval = min(most, max(least, files // _FILES_AN_ENTRY))
-        return self._version - last >= interval + (self._phase if last < 0 else 0)
+        live = 0 if snapshot is None else len(snapshot.files)
+        interval = min(most, max(least, live // _ACTIONS_AN_ENTRY, last.actions // _ACTIONS_AN_ENTRY))
+        return self._version - last.version >= interval + (self._phase if last == NO_CHECKPOINT else 0)
 
     def _upkeep(self) -> None:
         """What runs in the background, beside the handle's own thread."""

@@ -202,7 +202,7 @@ class TableCopy:
         newest = max(log.checkpoints, default=-1)
         with self._explained():
             if lost or newest <= at or log.last - newest > MAX_COMMITS:
-                newest = self._from.write_checkpoint()
+                newest = self._from.write_checkpoint().version
             data = self._from.checkpoint_bytes(newest)
             snapshot = decode_checkpoint(data, newest, tombstones=False)
         for add in snapshot.files.values():
@@ -291,8 +291,9 @@ class TableCopy:
 
     def _mirror_checkpoint(self, trim: bool) -> None:
         """Copy a checkpoint of versions that the copy has, and delete the part of the log before it that the source has deleted."""
-        newest = self._from.hint()
-        if newest is not None and self._checkpoint < newest <= self.version:
+        hint = self._from.hint()
+        if hint is not None and self._checkpoint < hint.version <= self.version:
+            newest = hint.version
             # The source may have a newer one by now, or another one of the same version.
             with contextlib.suppress(FileMissing, FileAlreadyExists, DamagedLog, ForeignEntry):
                 data = self._from.checkpoint_bytes(newest)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,9 +144,21 @@ class Explorer:
             yield after
 
 
-def test_every_order_of_decisions() -> None:
+# Only a queue that scales from no partition to two, or back, goes along these arrows.
+FROM_NONE_TO_TWO = {(Kind.STUCK_COPY_STARTED, phase, phase) for phase in (Phase.SCALING, Phase.DRAINING, Phase.DRAINED)}
+FROM_NONE_TO_TWO_STATUSES = {(Kind.GENERATION_OPENED, Status.SCALING_UP, Status.SCALING_DOWN)}
+
+
+@pytest.mark.parametrize(
+    ("counts", "phases_left_out", "statuses_left_out"),
+    [
+        (range(2), FROM_NONE_TO_TWO, FROM_NONE_TO_TWO_STATUSES),
+        pytest.param(range(3), set(), set(), marks=pytest.mark.long),
+    ],
+)
+def test_every_order_of_decisions(counts: range, phases_left_out: set[Any], statuses_left_out: set[Any]) -> None:
     """S1-S8: all states that there are of a small queue. Every arrow of the two diagrams is gone along, and no other."""
-    explorer = Explorer(range(3), "")
+    explorer = Explorer(counts, "")
     explorer.run()
     assert len(explorer.seen) > 500
     replicated = Explorer(range(1, 3), "a")
@@ -158,10 +171,10 @@ def test_every_order_of_decisions() -> None:
             (Kind.QUEUE_DELETED, Phase.DELETED, Phase.DELETED),  # nobody decides it, and a table may have it
         }
     )
-    assert found == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
+    assert found == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs} - phases_left_out
     changes = {arrow for arrow in explorer.statuses if arrow[1] is not arrow[2]}
     expected = {(kind, *pair) for kind, pairs in STATUS_TRANSITIONS.items() for pair in pairs}
-    assert changes == expected - {(Kind.QUEUE_CREATED, Status.UNKNOWN, Status.SCALING_UP)}
+    assert changes == expected - {(Kind.QUEUE_CREATED, Status.UNKNOWN, Status.SCALING_UP)} - statuses_left_out
 
 
 @given(st.data())

@@ -8,6 +8,7 @@ import pytest
 
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log import table
+from spark_partq.storage.log.entries import Add, Remove
 from spark_partq.storage.upkeep import UPKEEP
 from tests.storage.log.tables import (
     HINT_PATH,
@@ -23,8 +24,16 @@ from tests.storage.log.tables import (
     handle,
     made,
     once,
+    refreshed,
     spec,
 )
+
+
+def hinted(files: MemoryFiles) -> int:
+    """The version that `_last_checkpoint` names."""
+    hint = handle(files).log.hint()
+    assert hint is not None
+    return hint.version
 
 
 def test_two_checkpoint_at_once(files: MemoryFiles) -> None:
@@ -57,12 +66,11 @@ def test_hint_that_goes_back(files: MemoryFiles, operation: str) -> None:
     late = handle(Watched(files, before=once(operation, path, lambda: go_on(files))))
     late.checkpoint()
     assert fresh(files).version == fresh(files).base == 8
-    hint = handle(files).log.hint()
-    assert hint == (8 if operation == "put_if_absent" else 3)
+    assert hinted(files) == (8 if operation == "put_if_absent" else 3)
     late.refresh()
     count(late)
     late.checkpoint()
-    assert handle(files).log.hint() == 9 and fresh(files).base == 9
+    assert hinted(files) == 9 == fresh(files).base
 
 
 BAD_HINTS = [
@@ -118,7 +126,7 @@ def test_bad_hint(files: MemoryFiles, hint: bytes | None) -> None:
     count(handle(files))
     assert fresh(files).version == 8
     handle(files).checkpoint()
-    assert handle(files).log.hint() == fresh(files).base == 8
+    assert hinted(files) == fresh(files).base == 8
 
 
 def test_hint_that_is_far_ahead(files: MemoryFiles) -> None:
@@ -143,6 +151,34 @@ def test_checkpoints_come_by_themselves(files: MemoryFiles) -> None:
     gaps = [after - before for before, after in pairwise(checkpoints)]
     least, most = table.CHECKPOINT_INTERVALS
     assert len(checkpoints) >= 4 and all(least <= gap <= most + len(handles) for gap in gaps)
+
+
+@pytest.mark.parametrize("newly_opened", [False, True])
+def test_checkpoints_that_hold_much_come_less_often(files: MemoryFiles, newly_opened: bool) -> None:
+    """Q3: a table remembers removed files for a day and longer, and each of its checkpoints names them all."""
+    writer = made(files)
+    adds = [Add(f"{n}.parquet", 1, {}) for n in range(1_200)]
+    writer.commit(adds)
+    writer.commit(removes=[Remove(add.path, writer.store.now_ms()) for add in adds])
+    writer.checkpoint()
+    first = writer.version
+    if newly_opened:
+        writer = refreshed(files)
+    while handle(files).log.names().checkpoints[-1] == first:
+        count(writer)
+        UPKEEP.wait()
+    assert writer.version - first == 60  # a twentieth
+
+
+@pytest.mark.parametrize("size", ['"many"', "true", "-1", "1e9", "[]", "null", "1" + 30 * "0"])
+def test_size_in_the_hint_that_is_wrong(files: MemoryFiles, size: str) -> None:
+    writer = made(files, 3)
+    writer.checkpoint()
+    files.put(HINT_PATH, f'{{"version":3,"size":{size}}}'.encode())
+    later = refreshed(files)
+    count(later, table.CHECKPOINT_INTERVALS[1])
+    UPKEEP.wait()
+    assert hinted(files) == later.version
 
 
 def test_tables_that_begin_together_have_their_first_checkpoints_apart() -> None:

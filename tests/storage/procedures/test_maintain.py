@@ -17,6 +17,7 @@ from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.facts import Kind
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.log.checkpoints import LastCheckpoint
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures import maintain
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
@@ -226,7 +227,7 @@ def test_segments_are_made_of_more_files_than_a_checkpoint_takes(store: str, mon
         put(store, 0, range(5), at=start + dt.timedelta(seconds=second))
     write = LogFolder.write_checkpoint
 
-    def full(self: LogFolder, *args: Any) -> int:
+    def full(self: LogFolder, *args: Any) -> LastCheckpoint:
         if len(self.load(tombstones=False).files) > 5:
             raise partq.CommitFailedError("a checkpoint has too many actions")
         return write(self, *args)
