@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -71,6 +72,8 @@ _REMOVE = pa.struct(
     ]
 )
 _ONCE = "protocol", "metaData"
+# Characters that mean only themselves in a URI.
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~/-]*")
 # In the Parquet file's own metadata: of which version it is, and the token of that version's entry.
 _VERSION, _TOKEN = b"partq.version", b"partq.token"
 
@@ -305,7 +308,7 @@ def _transactions_array(transactions: Mapping[str, Transaction]) -> pa.StructArr
 def _adds_array(adds: Sequence[Add]) -> pa.StructArray:
     return pa.StructArray.from_arrays(
         [
-            array_of([quote(add.path) for add in adds], pa.string()),
+            array_of(_quoted([add.path for add in adds]), pa.string()),
             array_of([add.partition_values for add in adds], _TEXTS),
             array_of([add.size for add in adds], pa.int64()),
             array_of([add.modified_ms for add in adds], pa.int64()),
@@ -317,10 +320,15 @@ def _adds_array(adds: Sequence[Add]) -> pa.StructArray:
     )
 
 
+def _quoted(paths: list[str]) -> list[str]:
+    """As URIs have them. The names that this package gives are the same there, and need only one look."""
+    return paths if _UNRESERVED.fullmatch("".join(paths)) else [quote(path) for path in paths]
+
+
 def _removes_array(removes: Sequence[Remove]) -> pa.StructArray:
     return pa.StructArray.from_arrays(
         [
-            array_of([quote(remove.path) for remove in removes], pa.string()),
+            array_of(_quoted([remove.path for remove in removes]), pa.string()),
             array_of([remove.deleted_ms for remove in removes], pa.int64()),
             array_of([False] * len(removes), pa.bool_()),
             array_of(
