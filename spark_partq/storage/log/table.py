@@ -374,7 +374,7 @@ class DeltaLog:
         least, most = CHECKPOINT_INTERVALS
         snapshot = self._snapshot  # the other thread may drop it at any moment
         live = 0 if snapshot is None else len(snapshot.files)
-        interval = min(most, max(least, live // _ACTIONS_AN_ENTRY, last.actions // _ACTIONS_AN_ENTRY))
+        interval = min(most, max(least, max(live, last.actions) // _ACTIONS_AN_ENTRY))
         return self._version - last.version >= interval + (self._phase if last == NO_CHECKPOINT else 0)
 
     def _upkeep(self) -> None:
