@@ -301,10 +301,17 @@ class Replicator:
         self._check_open(folder)
 
     def _check_open(self, folder: str) -> None:
+        """Refuse if a copy there is no copy any more, or is another one than when the pass began."""
         for queue in {self.queue, *self._owners[folder]}:
             replica = self._replica(queue)
             if replica is not None:
                 decide_replica.check_follows(replica)
+            if self._replica_ids.get(queue, "") not in ("", "" if replica is None else replica.replica_id):
+                raise ReplicaError(
+                    f"the replica of queue {queue!r} in {self.target.uri} was removed while a pass copied to it; the pass ends",
+                    queue=queue,
+                    location=self.target.uri,
+                )
 
     def _lag(self, state: QueueState) -> dict[int, int]:
         lag = {}

@@ -32,7 +32,7 @@ from spark_partq.storage.files import (
 from spark_partq.storage.log import VACUUMED, Add, DeltaLog
 from spark_partq.storage.log.checkpoints import decode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry
-from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
+from spark_partq.storage.log.folder import ACT_S, DamagedLog, LogFolder, LogMissing, LogNames
 from spark_partq.storage.replica.history import (
     check_has_version,
     check_leads_on,
@@ -157,7 +157,8 @@ class TableCopy:
         if at < 0 or not self._shared:
             return None
         if not self._has(at + 1):
-            return at
+            # Entries are removed in the order of their versions: the next one was not there, rather than cleaned up, if this one still is.
+            return at if self._has(at) else None
         if self._has(at + _FEW):
             return None
         last = at + 1
@@ -305,7 +306,12 @@ class TableCopy:
         if not trim:
             return
         first = min(self._from.names().entries, default=self._checkpoint)
-        for info in self._target.files.list_files(self._to.path):
+        began_s = self._source.runtime.monotonic_s()
+        there = self._target.files.list_files(self._to.path)
+        self._before_delete()  # what is there by now may be another table, with files of the same names
+        for info in there:
+            if self._source.runtime.monotonic_s() - began_s > ACT_S:
+                return  # the next pass goes on
             number = re.match(r"(\d{20})\.", info.name)
             old = number is not None and int(number[1]) < min(first, self._checkpoint)
             if old or (is_temporary(info.name) and self._age_s(info) > SPARE_S):

@@ -1,0 +1,115 @@
+"""Others change a store at the worst moment of a pass: between two of its looks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.storage.procedures.delete import delete_queue
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.remove_replica import remove_replica
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.replica.table_copy import TableCopy
+from spark_partq.storage.store import Store
+from tests.replicas import (
+    assert_equal,
+    clean_log,
+    faults,
+    grow,
+    messages,
+    put,
+    queue_fixture,  # noqa: F401
+    sync,
+    table,
+    there_fixture,  # noqa: F401
+)
+
+PARTITION, CONTROL = "queues/q/partitions/partition=0", "queues/q/control"
+
+
+@pytest.fixture
+def once_history_is_checked(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    """once_history_is_checked(folder, act): act after a pass has compared the history of that table, before it looks for new commits."""
+
+    def plan(folder: str, act: Callable[[], object]) -> None:
+        check, left = TableCopy.check_history, [act]
+
+        def hook(copy: TableCopy) -> None:
+            check(copy)
+            if copy.folder == folder and left:
+                left.pop()()
+
+        monkeypatch.setattr(TableCopy, "check_history", hook)
+
+    return plan
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_a_log_is_cleaned_up_past_the_copy(
+    queue: str, there: str, once_history_is_checked: Callable[..., None], promoted: bool
+) -> None:
+    """S7: the commit after the copy's last one is gone, though there are newer ones. A pass that took that for nothing new lost all of them."""
+    put(queue, 0, range(2))
+    sync(queue, there)
+    for value in range(2, 10):
+        put(queue, 0, [value])
+    once_history_is_checked(PARTITION, lambda: clean_log(queue, PARTITION))
+    if promoted:
+        assert promote(Store.at(there), "q").fenced
+    else:
+        assert Replicator(Store.at(queue), "q", there).sync().total_lag == 0
+    assert sorted(messages(there, 0).values()) == [*range(10)]
+
+
+def test_a_control_table_is_cleaned_up_past_the_copy(
+    queue: str, there: str, once_history_is_checked: Callable[..., None]
+) -> None:
+    """S7, S1: then the copy has the resize that its sealed partitions need, also if the primary is lost."""
+    sync(queue, there)
+    grow(queue)
+    once_history_is_checked(CONTROL, lambda: clean_log(queue, CONTROL))
+    Replicator(Store.at(queue), "q", there).sync()
+    assert_equal(queue, there)
+    shutil.rmtree(queue)
+    promote(Store.at(there), "q")
+    assert faults(there) == []
+
+
+def test_a_pass_that_slept_leaves_a_newer_queue_alone(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: it has listed the copy's log to trim it. The copy is removed and deleted, and a queue of that name is created there."""
+    replicator = Replicator(Store.at(queue), "q", there)
+    for value in range(10):
+        put(queue, 0, [value])
+    replicator.register()
+    replicator.sync()
+    for value in range(10, 13):
+        put(queue, 0, [value])
+    clean_log(queue, PARTITION)
+    put(queue, 0, [13])
+    files, slept = replicator.target.files, list[bool]()
+    list_files = files.list_files
+
+    def sleep(folder: str, after: str = "", prefix: str = "") -> object:
+        found = list_files(folder, after, prefix)
+        if folder == f"{PARTITION}/_delta_log" and trims and not slept:
+            slept.append(True)
+            remove_replica(Store.at(queue), "q", there)
+            delete_queue(Store.at(there), "q")
+            partq.create_queue(there, "q", "v bigint", partitions=1)
+            put(there, 0, range(100, 105))
+        return found
+
+    trims, mirror = list[bool](), TableCopy._mirror_checkpoint
+
+    def trim(copy: TableCopy, jumped: bool) -> None:
+        trims[:] = [True] if copy.folder == PARTITION else []
+        mirror(copy, jumped)
+
+    monkeypatch.setattr(files, "list_files", sleep)
+    monkeypatch.setattr(TableCopy, "_mirror_checkpoint", trim)
+    with pytest.raises(partq.ReplicaError, match="was removed while a pass copied to it"):
+        replicator.sync()
+    assert slept and table(there, 0).next_offset == 5 and sorted(messages(there, 0).values()) == [*range(100, 105)]
