@@ -61,7 +61,7 @@ CASES: dict[str, list[Case]] = {
         python("redrive(store, 'q')", InvalidArgumentError, "queue 'q' has no dead_letter_queue, and is none; name a queue that has one, or is one"),
         python("redrive(store, 'dead')", QueueNotFoundError, "there is no queue 'q' in STORE; its queues: dead, other", others.a_dead_message_of_a_deleted_queue),
         python("redrive(store, 'dead')", SchemaMismatchError, "dead-message queue 'dead' does not have the columns of queue 'q', from which messages came: missing w string; extra k string; extra v long. Read them as a DataFrame,", others.a_dead_message_of_other_columns),
-        python("redrive(store, 'q')", IngressDisabledError, "queue 'q' takes no messages now (its ingress is disabled); nothing of this batch was written. Start the query again once ingress is enabled: the batch is then written", others.a_dead_message_and_no_ingress),
+        python("redrive(store, 'q')", IngressDisabledError, "queue 'q' takes no messages now (its ingress is disabled); nothing of this batch was written. Start the query, or run the command, again once ingress is enabled: the batch is then written", others.a_dead_message_and_no_ingress),
         command("dead-letter list nowhere", QueueNotFoundError, "there is no queue 'nowhere' in STORE; its queues: other, q"),
         command("dead-letter list q", InvalidArgumentError, "queue 'q' has no dead_letter_queue, and is none; name a queue that has one, or is one"),
         command("dead-letter redrive q", InvalidArgumentError, "queue 'q' has no dead_letter_queue, and is none; name a queue that has one, or is one"),

@@ -14,6 +14,7 @@ from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
+from spark_partq.storage.procedures.scale import start
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
 from spark_partq.target.table import DeltaTarget
@@ -36,6 +37,12 @@ def a_key_is_held(world: World) -> None:
     DeadLetters(Store(world.store), "dead", "h").send(queue, queue.table(0), 1, DeadMessages(0, 1, "dead", 1))
     place = consumer.partition_id(0, "kept")
     consumer.group.decide(lambda: [Skip(place, consumer.incarnation, 0, 1, "dead", "dead", frozenset({7}))])
+
+
+def a_key_is_held_in_a_drain(world: World) -> None:
+    """A queue `kept` with `dead_letter_order='hold'` has a dead message, whose key group `h` holds, and is being drained."""
+    a_key_is_held(world)
+    start(opened(world.store, "kept"), 2, "drain")
 
 
 # ---- folders and links

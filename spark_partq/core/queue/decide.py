@@ -93,7 +93,7 @@ def start_scaling(
     Raises
     ------
     InvalidArgumentError
-        If there is nothing to change, or more messages would be lost than were confirmed.
+        If there is nothing to change, more messages would be lost than were confirmed, or a dead-message queue would be drained.
     ScalingInProgressError
         If another change is under way.
     """
@@ -101,6 +101,13 @@ def start_scaling(
         return _NOTHING
     if state.scaling is not None:
         return _go_on_scaling(state, partition_count, mode)
+    if mode == "drain" and state.holds_dead_messages:
+        raise InvalidArgumentError(
+            f"queue {state.name!r} holds dead messages, which stay when groups have read them: a drain would take no dead messages until retention_ms "
+            "or max_bytes has removed these. Use mode live",
+            queue=state.name,
+            mode=mode,
+        )
     remainder = remainder or Remainder()
     if mode == "delete":
         _check_confirmed(state, remainder.unread, confirm_lost)

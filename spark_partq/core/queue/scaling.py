@@ -33,6 +33,11 @@ class Scaling:
     ingress: bool = True
     confirmed: int | None = None
 
+    @property
+    def enables_ingress(self) -> bool:
+        """Whether ingress is disabled only until the change has ended, or is taken back."""
+        return self.mode == "drain" and self.ingress
+
 
 @dataclass(frozen=True)
 class Remainder:

@@ -38,7 +38,7 @@ def deliver_range(
     reader: str,
     source: Source,
     files: Callable[[int], Sequence[NewFile]],
-    count: Callable[[int], int],
+    count: Callable[[int], int] | None,
 ) -> bool:
     """Append the results of a range of messages, as far as the target lacks them. Returns whether the target lacked any.
 
@@ -48,7 +48,7 @@ def deliver_range(
         The owner of the positions.
     files, count : function
         For the messages from an offset to the end of the range: `files` writes files of their results, `count` counts the
-        results.
+        results. Without `count` no result may be discarded.
 
     Raises
     ------
@@ -59,7 +59,8 @@ def deliver_range(
 
     def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
         first = left[place]
-        return Written([target.prepare(lambda: files(first), lambda: count(first))], {place: messages.end})
+        messages_of = None if count is None else lambda: count(first)
+        return Written([target.prepare(lambda: files(first), messages_of)], {place: messages.end})
 
     target.begin()
     return deliver_once(

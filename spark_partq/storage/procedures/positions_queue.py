@@ -93,8 +93,8 @@ class PositionsQueue:
         """All positions, as of the last refresh."""
         return self._positions
 
-    def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int]) -> Prepared:
-        """Write the files of the rows, or count the rows if the queue now discards messages.
+    def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int] | None) -> Prepared:
+        """Write the files of the rows, or count the rows if the queue now discards messages; with None it must not discard these.
 
         Raises
         ------

@@ -115,9 +115,14 @@ class Producer:
 
     # ---- in steps, for a sink that keeps positions of a group
     def prepare(
-        self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int], heed_ingress: bool = True
+        self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int] | None, heed_ingress: bool = True
     ) -> Prepared:
         """Write the files of a batch, or count the messages if the queue discards them. `add` then makes the batch durable.
+
+        Parameters
+        ----------
+        messages : function, optional
+            None: the messages may not be discarded.
 
         Raises
         ------
@@ -223,14 +228,15 @@ class Producer:
         check_usable(queue.control)
         return fresh if queue.state.ingress or not heed_ingress else None
 
-    def _discarded(self, messages: Callable[[], int]) -> Manifest:
+    def _discarded(self, messages: Callable[[], int] | None) -> Manifest:
         """The manifest of a batch that is discarded, as ingress is disabled (S3)."""
         queue = self._queue
+        rejects = queue.state.settings.reject_to_sender == "including_when_shutdown"
         # Messages must be in a dead-message queue if the group's history says so.
-        if queue.state.settings.reject_to_sender == "including_when_shutdown" or queue.state.holds_dead_messages:
+        if messages is None or rejects or queue.state.holds_dead_messages:
             raise IngressDisabledError(
                 f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
-                "the query again once ingress is enabled: the batch is then written",
+                "the query, or run the command, again once ingress is enabled: the batch is then written",
                 queue=queue.name,
             )
         state = queue.state

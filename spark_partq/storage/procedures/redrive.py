@@ -143,7 +143,10 @@ def redrive(store: Store, name: str) -> dict[str, int]:
         Before anything is put back, if a queue does not exist.
     KeysHeldError
         Before anything is put back, if a queue holds keys back, and other messages may come before those that are put back.
-    IngressDisabledError, SchemaMismatchError
+    IngressDisabledError
+        If a queue with dead_letter_order=skip takes no messages now, whatever its reject_to_sender says: no dead message is discarded. What was put
+        back into other queues before is not put back again.
+    SchemaMismatchError
     QueueFencedError, ReplicaError
         If a queue is a replica, or its replica took over.
     """
@@ -227,15 +230,10 @@ def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
             of_part = sum(file.rows for file in found)
             return found
 
-        def count(first: int, part: Slice = part) -> int:
-            nonlocal of_part
-            of_part = sum(batch.num_rows for _, batch in _rows(queue, origin, part, first))
-            return of_part
-
         place = queue.state.queue_id, table.partition
         incarnations = lineage(queue.state.incarnation, queue.state.former, table.partition)
         messages = Range(0, part.base_offset + part.first_row, part.base_offset + part.last_row)
-        if deliver_range(target, _READER, Source(place, incarnations, messages), files, count):
+        if deliver_range(target, _READER, Source(place, incarnations, messages), files, count=None):
             put_back += of_part
     return put_back
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from spark_partq.core.errors import KeysHeldError
 from spark_partq.core.group.events import ReleaseKeys
 from spark_partq.storage.group.handle import Group, groups_of
+from spark_partq.storage.inspect.backlog import stuck_messages
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.queue.handle import Queue, first_left
@@ -31,8 +32,8 @@ def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> bool:
     QueueFencedError, ReplicaError
         If a queue is a replica, or its replica took over.
     KeysHeldError
-        Before anything is changed, if producers may write to such a queue, or such a group has messages left there. These may be later messages
-        of the keys, and would come before those that are put back. A group that is given messages at this moment may be refused after other
+        Before anything is changed, if producers may write to such a queue, such a group has messages left there, or messages are stuck in its
+        parent. These may be later messages of the keys, and would come before those that are put back. A group that is given messages at this moment may be refused after other
         groups have released their keys; nothing was put back then, either.
     """
     queues = [queue for queue, _ in aside]
@@ -65,15 +66,24 @@ def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
     """The ends up to which each group must have read the queue. With ``skip`` no order is asked for, and nothing must be read."""
     if queue.state.settings.dead_letter_order == "skip":
         return {}
-    if queue.state.ingress:
-        names = ", ".join(repr(group.name) for group in holding)
+    names = ", ".join(repr(group.name) for group in holding)
+    held = f"keys of dead messages of queue {queue.name!r} are held back (group {names}), and"
+    scaling = queue.state.scaling
+    opens = scaling is not None and scaling.enables_ingress
+    if queue.state.ingress or opens:
+        wait = "Wait for the change of the partition count, which enables ingress. " if opens else ""
         raise KeysHeldError(
-            f"keys of dead messages of queue {queue.name!r} are held back (group {names}), and producers may write later messages of these keys "
-            f"before those that are put back. Run `spark-partq ingress disable {queue.name}`, let each group read all messages, run this "
-            "again, and then enable ingress",
+            f"{held} producers may write later messages of these keys before those that are put back. {wait}Run `spark-partq ingress disable "
+            f"{queue.name}`, let each group read all messages, run this again, and then enable ingress",
             queue=queue.name,
         )
     queue.refresh()  # after ingress was found to be disabled
+    if queue.state.copying is not None or stuck_messages(queue, groups_of(queue.store, queue.state)):
+        raise KeysHeldError(
+            f"{held} later messages of these keys may be stuck in the parent of the queue. Run `spark-partq copy-stuck {queue.name}`, let each group "
+            "read all messages, and run this again",
+            queue=queue.name,
+        )
     return {
         table.partition: table.next_offset for table in queue.partitions if first_left(queue, table) < table.next_offset
     }

@@ -297,22 +297,6 @@ def stored(store: str, name: str) -> dict[int, list[int]]:
     }
 
 
-def test_a_redrive_into_a_queue_that_takes_nothing(store: str) -> None:
-    """What it would discard is counted, as it is of every producer; one that rejects is told so, and nothing is put back."""
-    make(store, reject_to_sender="off")
-    partq.create_queue(store, "r", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
-    put(store, 0, range(10))
-    sent(store, 2, 5)
-    partq.set_ingress(store, "q", False)
-    partq.alter_queue(store, "q", reject_to_sender="including_when_shutdown")
-    with pytest.raises(partq.IngressDisabledError):
-        partq.redrive(store, "q")
-    assert not any(m.redriven for m in partq.dead_letters(store, "q"))
-    partq.alter_queue(store, "q", reject_to_sender="off")
-    assert partq.redrive(store, "q") == {"q": 3}
-    assert partq.describe_queue(store, "q").discarded == 3 and partq.redrive(store, "q") == {}
-
-
 def test_a_redrive_that_cannot_be(store: str) -> None:
     """Before anything is put back: a queue is gone, or has other columns by now."""
     dead_of_two_queues(store)
