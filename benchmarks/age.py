@@ -48,10 +48,11 @@ _UNLIMITED = Limits()
 
 @dataclass(frozen=True)
 class Sample:
-    """A part of the run: medians in milliseconds, and what there was at its end."""
+    """A part of the run: medians in milliseconds, and what there was at its end. `alone_ms` is of writes beside which no `maintain` ran."""
 
     batches: int
     write_ms: float
+    alone_ms: float
     read_ms: float
     maintain_ms: float
     live_files: int
@@ -82,7 +83,7 @@ def main(
         (out / f"age-{name}.json").write_text(json.dumps([asdict(sample) for sample in samples]))
         tenth = max(1, len(samples) // 10)
         last = samples[-tenth:]
-        for what in ("write_ms", "read_ms", "maintain_ms"):
+        for what in ("write_ms", "alone_ms", "read_ms", "maintain_ms"):
             after = _median(last, what)
             for told, before in (
                 ("1st thousand", samples[:1]),
@@ -157,13 +158,17 @@ def _samples(
 ) -> Iterator[Sample]:
     times: dict[str, list[float]] = {}
 
-    def timed(what: str, act: Callable[[], object]) -> None:
+    def timed(what: str, act: Callable[[], object]) -> float:
         began = time.perf_counter()
         act()
-        times.setdefault(what, []).append(1000 * (time.perf_counter() - began))
+        took_ms = 1000 * (time.perf_counter() - began)
+        times.setdefault(what, []).append(took_ms)
+        return took_ms
 
     for n in range(1, WARM_UP + batches + 1):
-        timed("write", writers[n % WRITERS].write)
+        took_ms = timed("write", writers[n % WRITERS].write)
+        if n < MAINTAIN_EVERY or maintenance.poll():
+            times.setdefault("alone", []).append(took_ms)
         if n % READ_EVERY == 0:
             for reader in readers:
                 timed("read", reader.read)
@@ -199,10 +204,13 @@ def _sample(uri: str, batches: int, times: Mapping[str, Sequence[float]]) -> Sam
     queue = open_queue(Store(uri), "q")
     queue.refresh()
     log = [size for path, size in _files(Path(uri, "queues")) if "_delta_log" in path]
-    write, read, maintain = (round(statistics.median(times[what]), 3) for what in ("write", "read", "maintain"))
+    write, alone, read, maintain = (
+        round(statistics.median(times[what]), 3) for what in ("write", "alone", "read", "maintain")
+    )
     return Sample(
         batches,
         write,
+        alone,
         read,
         maintain,
         live_files=sum(len(table.index) for table in queue.partitions),

@@ -327,7 +327,7 @@ def test_nothing_comes_before_the_creation() -> None:
         replay("orders", [QueueFact("PartitionsCreated", {"partitions": 4})])
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data())
 def test_any_way_of_scaling(data: st.DataObject) -> None:
     """What consumers share is what the map names and what goes; nothing that was removed comes back by itself."""

@@ -17,7 +17,7 @@ from spark_partq.storage.log.folder import LogFolder
 from tests.storage.log.histories import PARTITION_BY, Histories
 
 
-@pytest.mark.parametrize("histories", [15, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [10, pytest.param(300, marks=pytest.mark.long)])
 def test_any_history_is_read_alike(histories: int) -> None:
     """Q6: delta-rs reads every history of our commits, checkpoints, clean-ups and crashes as we do."""
     run_state_machine_as_test(Histories, settings=settings(max_examples=histories, stateful_step_count=30))

@@ -93,7 +93,7 @@ def test_processes_on_a_disk(store: str) -> None:
     assert not [path for path in (Path(store) / FOLDER / "_delta_log").iterdir() if is_temporary(path.name)]
 
 
-@pytest.mark.parametrize("commits", [200, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("commits", [100, pytest.param(2000, marks=pytest.mark.long)])
 def test_processes_on_an_object_store(bucket: tuple[str, dict[str, str]], commits: int) -> None:
     """Q4, Q5: the same where only a conditional put tells who was first."""
     uri, options = bucket

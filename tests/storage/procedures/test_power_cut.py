@@ -217,7 +217,7 @@ def batch_of(batch: int) -> list[Message]:
     return messages(batch * BATCH, (batch + 1) * BATCH)
 
 
-@pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [61, pytest.param(1, marks=pytest.mark.long)])
 def test_what_was_confirmed_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     machine = Machine(tmp_path, monkeypatch, every)
     machine.run("disk")
