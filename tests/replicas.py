@@ -26,10 +26,13 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import open_queue, queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import SYNCED
+from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
 from tests.clocks import no_grace
 from tests.groups import Consumer
 from tests.helpers import new_file
+
+OnceHistoryIsChecked = Callable[[str, Callable[[], object]], None]
 
 
 class Crash(BaseException):
@@ -48,6 +51,24 @@ def queue_fixture(store: str) -> Iterator[str]:
     partq.create_queue(store, "q", "v bigint", partitions=2)
     with no_grace():
         yield store
+
+
+@pytest.fixture(name="once_history_is_checked")
+def once_history_is_checked_fixture(monkeypatch: pytest.MonkeyPatch) -> OnceHistoryIsChecked:
+    """once_history_is_checked(folder, act): act after a pass has compared the history of that table, before it looks for new commits."""
+
+    def plan(folder: str, act: Callable[[], object]) -> None:
+        check, left = TableCopy.check_history, [act]
+
+        def hook(copy: TableCopy) -> bool:
+            found = check(copy)
+            if copy.folder == folder and left:
+                left.pop()()
+            return found
+
+        monkeypatch.setattr(TableCopy, "check_history", hook)
+
+    return plan
 
 
 # ---- what tests do and read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from spark_partq.core.errors import ReplicaError
+from spark_partq.core.errors import QueueNotFoundError, ReplicaError
 from spark_partq.core.queue import replicas
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import open_control
@@ -53,12 +53,18 @@ def check_not_fenced(queue: Queue) -> None:
         raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
 
 
-def know_replica(store: Store, queue: str, location: str, replica_id: str) -> None:
-    """Record in the queue which replica follows it at that location."""
-    open_control(store, queue).decide(lambda state: replicas.add_replica(state, location, replica_id))
+def know_replica(store: Store, queue: QueueState, location: str, replica_id: str) -> None:
+    """Record in the queue which replica follows it at that location, unless another queue has its name by now."""
+    open_control(store, queue.name).decide(
+        lambda state: replicas.add_replica(state, location, replica_id) if _is_same(state, queue) else ()
+    )
 
 
-def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueState:
+def _is_same(state: QueueState, queue: QueueState) -> bool:
+    return (state.queue_id, state.incarnation) == (queue.queue_id, queue.incarnation)
+
+
+def fence(store: Store, queue: QueueState, location: str, replica_id: str) -> QueueState:
     """Fence the queue, as the replica at that location takes over: producers and consumers get `QueueFencedError`.
 
     A producer that has read the control table before the fence cannot append any more, either.
@@ -67,8 +73,18 @@ def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueStat
     ------
     ReplicaError
         If another replica has taken over, or the queue no longer has this replica.
+    QueueNotFoundError
+        If another queue has its name by now.
     """
-    state = open_control(store, queue).decide(lambda state: replicas.fence(state, location, replica_id))
+    state = open_control(store, queue.name).decide(
+        lambda state: replicas.fence(state, location, replica_id) if _is_same(state, queue) else ()
+    )
+    if not _is_same(state, queue):
+        raise QueueNotFoundError(
+            f"queue {queue.name!r} in {store.uri} was deleted, and another one has its name",
+            queue=queue.name,
+            store=store.uri,
+        )
     if state.fenced_by == location:
         fence_partitions(store, state)
     return state
@@ -114,6 +130,6 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
     for rival in taking_over(store, state.name, state.queue_id, state.replicas, asking, options):
         # The queue may not know this replica's id: the replica was made again, and the process that had to record the
         # id here died.
-        know_replica(store, state.name, rival.location, rival.state.replica_id)
-        fence(store, state.name, rival.location, rival.state.replica_id)
+        know_replica(store, state, rival.location, rival.state.replica_id)
+        fence(store, state, rival.location, rival.state.replica_id)
         raise fenced_error(store, state, rival.location)

@@ -263,8 +263,8 @@ def _take_over(
     _check_alone(store, table, replica, others, force)
     try:
         if force and not replica.removed:  # the primary may have been restored to a state before the replica
-            know_replica(primary, queue, replica.location, replica.replica_id)
-        fence(primary, queue, replica.location, replica.replica_id)
+            know_replica(primary, state, replica.location, replica.replica_id)
+        fence(primary, state, replica.location, replica.replica_id)
     except ReplicaError:  # it goes on, or another replica has taken over: force cannot change that
         raise
     except PartqError as error:

@@ -30,7 +30,7 @@ from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
 from spark_partq.storage.replica.explained import Read, explains, go_on
 from spark_partq.storage.replica.following import follow, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
-from spark_partq.storage.replica.parts import Part, each, held_back, parts
+from spark_partq.storage.replica.parts import Part, each, held_back, in_use, parts
 from spark_partq.storage.replica.readers import Readers
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
@@ -99,7 +99,7 @@ class Replicator:
                 self.target.force_writes()
             followed = follow(self._table(self.queue), self.store, state)
         known_as = "" if followed is None else followed.replica_id
-        know_replica(self.store, self.queue, self.target.uri, known_as)
+        know_replica(self.store, state, self.target.uri, known_as)
 
     def sync(self) -> complete.SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.
@@ -160,7 +160,9 @@ class Replicator:
             commits += self._apply(*part.read)
             self._incarnations[part.state.name] = part.state.incarnation
 
-        states = {name: state if name == self.queue else queue_state(self.store, name) for name in sorted(queues)}
+        # After the groups, so that messages which they have put aside are copied, too. If nothing of the groups is new, none is put aside.
+        read_again = queues if any(steps for _, _, steps in captured) else queues - {state.name}
+        states = {state.name: state, **in_use(self.store, read_again, self._replica)}
         planned, unknown = parts(self.store, self.target, states, self.queue, self._replica)
         problems += unknown.values()
         done = each(self._begin, planned, problems)
@@ -236,16 +238,20 @@ class Replicator:
         for group, read in groups:
             if group.name in self._used_there or self._together(read) is None:
                 continue
-            for folder in group_tables(group):
-                try:
-                    self._copy(folder, tuple(read.values())).check_history()
-                except OtherHistoryError:
-                    if not was_closed(self.store, self.target, folder):
-                        raise
-                    self._used_there.add(group.name)  # it was used with a queue that was promoted there once
-                    break
-                except ReplicaError:  # the group was created again; the error comes after the others are copied
-                    continue
+            if any(self._was_used_there(self._copy(folder, tuple(read.values()))) for folder in group_tables(group)):
+                self._used_there.add(group.name)
+
+    def _was_used_there(self, copy: TableCopy) -> bool:
+        """Whether a group was used there, with a queue that was promoted there once. Refuses a copy whose history differs for another reason."""
+        try:
+            has_version = copy.check_history()
+        except OtherHistoryError:
+            if not was_closed(self.store, self.target, copy.folder):
+                raise
+            return True
+        except ReplicaError:  # the group was created again; the error comes after the others are copied
+            return False
+        return not has_version and was_closed(self.store, self.target, copy.folder)
 
     def _capture(self, copy: TableCopy, state: QueueState) -> tuple[list[Step], QueueState]:
         """What is new in a queue's control table, and the queue's state after exactly these facts.
@@ -258,6 +264,8 @@ class Replicator:
         while True:
             steps = list(copy.steps())
             newest = queue_state(self.store, state.name) if steps else state
+            if not newest.usable:  # a deletion is not copied: perhaps the copy is the only one that is left
+                raise ReplicaError(f"queue {state.name!r} in {self.store.uri} is {newest.status}", queue=state.name)
             if newest.revision == state.revision:
                 return steps, state
             state = newest

@@ -66,13 +66,26 @@ def parts(
 def _followed(store: Store, target: Store, queue: str, replica: ReplicaState | None) -> QueueState | None:
     if replica is None or replica.takes_over or replica.removed:
         return None
+    state = _in_use(store, queue, replica.queue_id)
+    if state is None or state.fenced_by is not None or replica_role(store, queue) == "replica":
+        return None
+    return None if follows_another(target, replica, store, state) else state
+
+
+def in_use(store: Store, queues: Iterable[str], replica: Callable[[str], ReplicaState | None]) -> dict[str, QueueState]:
+    """Those of the queues that the store still has, as they are now. Without a queue that was deleted, even if it was created again since."""
+    known = {name: replica(name) for name in sorted(queues)}
+    found = {name: _in_use(store, name, followed.queue_id) for name, followed in known.items() if followed is not None}
+    return {name: state for name, state in found.items() if state is not None}
+
+
+def _in_use(store: Store, queue: str, queue_id: str) -> QueueState | None:
+    """The queue of that name, if it has that id and is not being deleted."""
     try:
         state = queue_state(store, queue)
     except (QueueNotFoundError, QueueNotReadyError):
         return None
-    is_used = state.usable and state.fenced_by is None and replica_role(store, queue) != "replica"
-    is_its_copy = state.queue_id == replica.queue_id and not follows_another(target, replica, store, state)
-    return state if is_used and is_its_copy else None
+    return state if state.usable and state.queue_id == queue_id else None
 
 
 def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[PartqError]) -> list[Part]:

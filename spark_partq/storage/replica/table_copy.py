@@ -93,8 +93,13 @@ class TableCopy:
             self._version, self._checkpoint = log.last, max(log.checkpoints, default=-1)
         return self._version
 
-    def check_history(self) -> None:
+    def check_history(self) -> bool:
         """Refuse a copy if the original does not have the version at which the copy ends, before anything is copied.
+
+        Returns
+        -------
+        bool
+            False if the original has cleaned that version up, or there is no copy yet.
 
         Raises
         ------
@@ -104,6 +109,7 @@ class TableCopy:
             If the copy is of another table.
         """
         self._check_history(self.version)
+        return self._shared
 
     def _check_history(self, at: int) -> None:
         """Check the history; the result is used by the next `steps`."""

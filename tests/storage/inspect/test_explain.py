@@ -33,7 +33,7 @@ def fenced(store: str) -> str:
     queue_of(store, 1)
     Lasting(store, "a")
     opened(store).control.decide(lambda state: replicas.add_replica(state, "/there"))
-    fence(Store(store), "q", "/there", "its-id")
+    fence(Store(store), opened(store).state, "/there", "its-id")
     return "The replica in /there took over"
 
 

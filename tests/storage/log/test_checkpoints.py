@@ -172,13 +172,15 @@ def test_checkpoints_that_hold_much_come_less_often(files: MemoryFiles, newly_op
 
 @pytest.mark.parametrize("size", ['"many"', "true", "-1", "1e9", "[]", "null", "1" + 30 * "0"])
 def test_size_in_the_hint_that_is_wrong(files: MemoryFiles, size: str) -> None:
+    """The next checkpoint comes all the same, and mends the hint."""
     writer = made(files, 3)
     writer.checkpoint()
     files.put(HINT_PATH, f'{{"version":3,"size":{size}}}'.encode())
     later = refreshed(files)
-    count(later, table.CHECKPOINT_INTERVALS[1])
-    UPKEEP.wait()
-    assert hinted(files) == later.version
+    for _ in range(table.CHECKPOINT_INTERVALS[1]):
+        count(later)
+        UPKEEP.wait()
+    assert hinted(files) == fresh(files).base > 3
 
 
 def test_tables_that_begin_together_have_their_first_checkpoints_apart() -> None:

@@ -138,7 +138,7 @@ def test_a_fence_beside_a_resize(store: str, clock: Clock) -> None:
     queue.control.decide(lambda state: replicas.add_replica(state, "/replica"))
 
     def taken_over() -> None:
-        fence(Store.at(store), "q", "/replica", "its-id")
+        fence(Store.at(store), opened(store).state, "/replica", "its-id")
 
     with pytest.raises(partq.QueueFencedError):
         sink.write(0, messages(0, 20), begun=taken_over)

@@ -238,7 +238,7 @@ def test_a_fence_that_comes_while_the_replica_is_removed(
 
     def fenced_then(*arguments: Any) -> Any:
         monkeypatch.setattr(ReplicaTable, "decide", original)
-        primaries.fence(Store.at(queue), "q", there, state_of(there).replica_id)
+        primaries.fence(Store.at(queue), queue_state(Store.at(queue), "q"), there, state_of(there).replica_id)
         return original(*arguments)
 
     monkeypatch.setattr(ReplicaTable, "decide", fenced_then)

@@ -59,7 +59,8 @@ def test_a_group_that_would_attach_to_a_fenced_queue(queue: str, there: str) -> 
     """S7: a process that opened the queue before its replica took over gives none of its messages to a group that begins."""
     opened = Subscription(ConsumerSettings(Store.at(queue), ("q",)))
     sync(queue, there)
-    fence(Store.at(queue), "q", there, queue_state(Store.at(queue), "q").replica_ids[there])
+    state = queue_state(Store.at(queue), "q")
+    fence(Store.at(queue), state, there, state.replica_ids[there])
     with pytest.raises(partq.QueueFencedError, match="taken over"):
         opened.attach(Group(Store.at(queue), "g"))
     assert queue_state(Store.at(queue), "q").groups == {}

@@ -47,7 +47,8 @@ def test_a_fence_that_comes_late_to_a_new_partition(store: str, there: str, firs
     """S7, S1: the promotion slept until it was cancelled and the queue resized; whoever finds the fence takes it back."""
     make(store, 2)
     sync(store, there)
-    fenced = primary.fence(Store.at(store), "q", there, queue_state(Store.at(store), "q").replica_ids[there])
+    state = queue_state(Store.at(store), "q")
+    fenced = primary.fence(Store.at(store), state, there, state.replica_ids[there])
     assert remove_replica(Store.at(store), "q", there, force=True).fenced_by is None
     scale(store, 3)
     Sink(store).write(0, messages(0, 20))

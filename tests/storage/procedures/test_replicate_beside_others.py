@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 
 import pytest
 
@@ -15,11 +14,13 @@ from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
 from tests.replicas import (
+    OnceHistoryIsChecked,
     assert_equal,
     clean_log,
     faults,
     grow,
     messages,
+    once_history_is_checked_fixture,  # noqa: F401
     put,
     queue_fixture,  # noqa: F401
     sync,
@@ -30,26 +31,9 @@ from tests.replicas import (
 PARTITION, CONTROL = "queues/q/partitions/partition=0", "queues/q/control"
 
 
-@pytest.fixture
-def once_history_is_checked(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
-    """once_history_is_checked(folder, act): act after a pass has compared the history of that table, before it looks for new commits."""
-
-    def plan(folder: str, act: Callable[[], object]) -> None:
-        check, left = TableCopy.check_history, [act]
-
-        def hook(copy: TableCopy) -> None:
-            check(copy)
-            if copy.folder == folder and left:
-                left.pop()()
-
-        monkeypatch.setattr(TableCopy, "check_history", hook)
-
-    return plan
-
-
 @pytest.mark.parametrize("promoted", [False, True])
 def test_a_log_is_cleaned_up_past_the_copy(
-    queue: str, there: str, once_history_is_checked: Callable[..., None], promoted: bool
+    queue: str, there: str, once_history_is_checked: OnceHistoryIsChecked, promoted: bool
 ) -> None:
     """S7: the commit after the copy's last one is gone, though there are newer ones. A pass that took that for nothing new lost all of them."""
     put(queue, 0, range(2))
@@ -65,7 +49,7 @@ def test_a_log_is_cleaned_up_past_the_copy(
 
 
 def test_a_control_table_is_cleaned_up_past_the_copy(
-    queue: str, there: str, once_history_is_checked: Callable[..., None]
+    queue: str, there: str, once_history_is_checked: OnceHistoryIsChecked
 ) -> None:
     """S7, S1: then the copy has the resize that its sealed partitions need, also if the primary is lost."""
     sync(queue, there)

@@ -9,7 +9,7 @@ from spark_partq.core.queue.facts import Kind
 from spark_partq.core.replica.facts import Phase
 from spark_partq.storage.log import retrying
 from spark_partq.storage.procedures.primary import fence
-from spark_partq.storage.queue.handle import attach_group
+from spark_partq.storage.queue.handle import attach_group, queue_state
 from spark_partq.storage.queue.partition_table import SEALED
 from spark_partq.storage.replica.history import token_at
 from tests.core.replica.test_decide import test_a_replica_that_is_removed_meanwhile_is_not_promoted
@@ -132,7 +132,12 @@ def the_primary_is_fenced_after_the_last_pass(original, store, queue, location, 
 def _then_fences(original, replicator):
     found = original(replicator)
     if replicator._taking_over:
-        fence(replicator.store, replicator.queue, replicator.target.uri, replicator._replica_ids[replicator.queue])
+        fence(
+            replicator.store,
+            queue_state(replicator.store, replicator.queue),
+            replicator.target.uri,
+            replicator._replica_ids[replicator.queue],
+        )
     return found
 
 
