@@ -5,12 +5,13 @@ import subprocess
 import sys
 import threading
 
-JOBS = "tests/spark/test_jobs.py"
-# The others leave them the processors: two are the longest, and Spark gives a process of the jobs' queries ten seconds to start.
-FIRST = ("spark", "storage", "jobs")
+# Their queries run in programs with a JVM of their own.
+PROGRAMS = "tests/spark/test_jobs.py", "tests/spark/test_readme.py"
+# The others leave them the processors: two are the longest, and Spark gives a process of the programs' queries ten seconds to start.
+FIRST = ("spark", "storage", "programs")
 SUITES = {
-    "spark": ["tests/spark", "--plain=without", f"--ignore={JOBS}"],
-    "jobs": [JOBS],  # a local cluster is four JVMs, which start slowly where all suites run
+    "spark": ["tests/spark", "--plain=without", *(f"--ignore={path}" for path in PROGRAMS)],
+    "programs": [*PROGRAMS],  # a local cluster is four JVMs, which start slowly where all suites run
     "applications": ["tests/spark", "--plain=only"],  # several processes without a JVM
     "simulation": ["tests/testing"],
     # A history of faults waits for its slowest process, while its producers go on: it is no work for a patient suite.
