@@ -93,7 +93,8 @@ def start_scaling(
     Raises
     ------
     InvalidArgumentError
-        If there is nothing to change, more messages would be lost than were confirmed, or a dead-message queue would be drained.
+        If there is nothing to change, more messages would be lost than were confirmed, a dead-message queue would be drained, or a drain would end what min_retention_ms
+        keeps.
     ScalingInProgressError
         If another change is under way.
     """
@@ -105,6 +106,13 @@ def start_scaling(
         raise InvalidArgumentError(
             f"queue {state.name!r} holds dead messages, which stay when groups have read them: a drain would take no dead messages until retention_ms "
             "or max_bytes has removed these. Use mode live",
+            queue=state.name,
+            mode=mode,
+        )
+    if mode == "drain" and state.removing and state.settings.min_retention_ms:
+        raise InvalidArgumentError(
+            f"queue {state.name!r} still has partitions that an earlier change of the count removes once min_retention_ms is over, and a drain would "
+            "remove them at once. Wait for that, use mode live, or set a shorter min_retention_ms",
             queue=state.name,
             mode=mode,
         )

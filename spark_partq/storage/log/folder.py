@@ -298,7 +298,9 @@ class LogFolder:
             with contextlib.suppress(FileAlreadyExists):  # another process made the same
                 self.files.put_if_absent(self.checkpoint_path(snapshot.version), data)
             if not self._stands_for(snapshot):
-                self.files.delete(self.checkpoint_path(snapshot.version))
+                with contextlib.suppress(FileMissing):  # another table may have one of this version
+                    if self.checkpoint_bytes(snapshot.version) == data:
+                        self.files.delete(self.checkpoint_path(snapshot.version))
                 raise LogMissing
             hint = {"version": snapshot.version, "size": count, "sizeInBytes": len(data)}
             hint["numOfAddFiles"] = len(snapshot.files)

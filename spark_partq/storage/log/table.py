@@ -200,7 +200,8 @@ class DeltaLog:
             raise self._replaced() from None
         except Stranger:
             sure = True  # that is what is there, or what this handle knows
-        if self._version == before and self._is_gone(sure):
+        # An entry that was not there may have been cleaned up, if this process stood still before it looked.
+        if self._version == before and (self._is_gone(sure) or (self._check_is_due() and self._was_left_behind())):
             self._reload()
 
     def _is_gone(self, sure: bool) -> bool:

@@ -75,10 +75,10 @@ def remove_drained(queue: Queue) -> ScaleProgress | None:
 def _kept(queue: Queue, drained: Sequence[int]) -> ScaleProgress | None:
     """The messages of these partitions that are too young to be removed, as of the last refresh.
 
-    None in mode ``drain``, which keeps ingress disabled.
+    None at the end of a drain, which keeps ingress disabled until they are removed. A drain does not begin while an earlier change has left any.
     """
     settings, scaling, left = queue.state.settings, queue.state.scaling, 0
-    if not settings.min_retention_ms or (scaling is not None and scaling.mode == "drain"):
+    if not settings.min_retention_ms or (scaling is not None and scaling.mode == "drain" and scaling.opened):
         return None
     now_ms = measured_ms(queue.store, queue.name)
     for number in drained:

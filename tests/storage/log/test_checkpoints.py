@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from spark_partq.core.errors import CorruptTableError
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log import table
 from spark_partq.storage.log.entries import Add, Remove
@@ -19,6 +20,7 @@ from tests.storage.log.tables import (
     checkpoint_path,
     count,
     entries,
+    everything,
     fresh,
     go_on,
     handle,
@@ -195,3 +197,19 @@ def test_tables_that_begin_together_have_their_first_checkpoints_apart() -> None
         firsts += one.log.names().checkpoints
     least, _ = table.CHECKPOINT_INTERVALS
     assert all(least - 1 <= first < 2 * least for first in firsts) and len(set(firsts)) > 3, firsts
+
+
+def test_a_checkpoint_of_another_table_stays(files: MemoryFiles) -> None:
+    """A process stood still before it put its checkpoint. Its table was deleted, and another one was made there, which has one of that version."""
+    made(files, 3)
+
+    def another() -> None:
+        for path in list(everything(files)):
+            files.delete(path)
+        made(files, 3)
+        handle(files).checkpoint()
+
+    late = handle(Watched(files, before=once("put_if_absent", checkpoint_path(3), another)))
+    with pytest.raises(CorruptTableError):
+        late.checkpoint()
+    assert handle(files).log.names().checkpoints == [3] and fresh(files).base == 3

@@ -33,6 +33,7 @@ from tests.storage.log.tables import (
     go_on,
     handle,
     made,
+    once,
     put_back,
     stored_files,
 )
@@ -215,3 +216,27 @@ def test_vacuum_keeps_what_was_removed_just_now(files: MemoryFiles, clock: list[
     assert writer.vacuum(HOUR_MS) == 2
     assert set(paths) & set(everything(files)) == {paths[0]}
     assert fresh(files).version == writer.version
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_reader_that_slept_before_it_looked_for_the_next_entry(
+    monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """Meanwhile the entry was put, and cleaned up. In an object store the reader took that for nothing new."""
+    files = MemoryFiles()
+    writer, slept_s = made(files, 3), [0.0]
+    clock_s = SYSTEM.monotonic_s
+    monkeypatch.setattr(type(SYSTEM), "monotonic_s", lambda _: clock_s() + slept_s[0])
+
+    def sleep() -> None:
+        slept_s[0] += 3_600.0
+        count(writer, 5)
+        age(files, 2 * HOUR_MS)
+        handle(files).checkpoint()
+        assert 4 not in entries(files)
+
+    watched = Watched(files, is_local=is_local)
+    reader = handle(watched)
+    reader.refresh()
+    watched.before = once("read", entry_path(4), sleep)
+    assert reader.refresh() and reader.version == writer.version

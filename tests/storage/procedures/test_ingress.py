@@ -33,7 +33,9 @@ def test_egress_goes_on(store: str) -> None:
     sink, reader = Sink(store), Reader(store)
     sink.write(0, messages(0, 20))
     assert not partq.set_ingress(store, "q", False).ingress
-    with pytest.raises(partq.IngressDisabledError, match=r"its ingress is disabled.*Start the query, or run the command, again"):
+    with pytest.raises(
+        partq.IngressDisabledError, match=r"its ingress is disabled.*Start the query, or run the command, again"
+    ):
         sink.write(1, messages(20, 40))
     assert_in_order(reader.all(), messages(0, 20))
     assert partq.set_ingress(store, "q", True).ingress

@@ -16,7 +16,9 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import DataLossError, InvalidArgumentError, NewerStoreError
 from spark_partq.storage.procedures import drain, maintain
 from spark_partq.storage.procedures.remainder import ScaleProgress
+from spark_partq.storage.procedures.scale import start
 from tests.clocks import wall_clock
+from tests.groups import Lasting
 from tests.helpers import opened, position, put
 from tests.planners import Query
 from tests.replicas import sync
@@ -332,3 +334,19 @@ def test_a_segment_is_too_large_as_a_whole(store: str) -> None:
     partq.alter_queue(store, "q", max_bytes=first + second - 1)
     assert partq.maintain(store, "q")[0].removed_messages == 9
     assert firsts(store) == [9] and sizes(store) == [second]
+
+
+def test_a_drain_removes_nothing_that_an_earlier_change_has_left(store: str) -> None:
+    """Q8, S4: it is refused. One that has begun all the same leaves these partitions until its own map is open."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, min_retention_ms=FOR_LONG)
+    put(store, 0, range(2))
+    put(store, 1, range(3))
+    Lasting(store, "a").ack(1, 3)
+    partq.scale(store, "q", 1)
+    with pytest.raises(partq.InvalidArgumentError, match=r"once min_retention_ms is over.* use mode live"):
+        partq.scale(store, "q", 3, "drain", timeout_s=1.0)
+    partq.alter_queue(store, "q", min_retention_ms=0)
+    start(opened(store), 3, "drain")
+    partq.alter_queue(store, "q", min_retention_ms=FOR_LONG)
+    partq.maintain(store, "q")
+    assert opened(store).state.removing == [1]
