@@ -93,8 +93,7 @@ def start_scaling(
     Raises
     ------
     InvalidArgumentError
-        If there is nothing to change, more messages would be lost than were confirmed, a dead-message queue would be drained, or a drain would end what min_retention_ms
-        keeps.
+        If there is nothing to change, if more messages would be lost than were confirmed, or if the queue may not be drained.
     ScalingInProgressError
         If another change is under way.
     """
@@ -102,20 +101,8 @@ def start_scaling(
         return _NOTHING
     if state.scaling is not None:
         return _go_on_scaling(state, partition_count, mode)
-    if mode == "drain" and state.holds_dead_messages:
-        raise InvalidArgumentError(
-            f"queue {state.name!r} holds dead messages, which stay when groups have read them: a drain would take no dead messages until retention_ms "
-            "or max_bytes has removed these. Use mode live",
-            queue=state.name,
-            mode=mode,
-        )
-    if mode == "drain" and state.removing and state.settings.min_retention_ms:
-        raise InvalidArgumentError(
-            f"queue {state.name!r} still has partitions that an earlier change of the count removes once min_retention_ms is over, and a drain would "
-            "remove them at once. Wait for that, use mode live, or set a shorter min_retention_ms",
-            queue=state.name,
-            mode=mode,
-        )
+    if mode == "drain":
+        _check_may_drain(state)
     remainder = remainder or Remainder()
     if mode == "delete":
         _check_confirmed(state, remainder.unread, confirm_lost)
@@ -150,6 +137,28 @@ def _go_on_scaling(state: QueueState, partition_count: int, mode: Mode) -> Facts
         partitions=scaling.partition_count,
         mode=scaling.mode,
     )
+
+
+def _check_may_drain(state: QueueState) -> None:
+    """
+    Raises
+    ------
+    InvalidArgumentError
+        If a drain would wait for messages that no group removes, or would remove messages that `min_retention_ms` keeps.
+    """
+    if state.holds_dead_messages:
+        why = (
+            "holds dead messages, which stay when groups have read them: a drain would take no dead messages until retention_ms or max_bytes has "
+            "removed these. Use mode live"
+        )
+    elif state.removing and state.settings.min_retention_ms:
+        why = (
+            "still has partitions that an earlier change of the count removes once min_retention_ms is over, and a drain would remove them at once. "
+            "Wait for that, use mode live, or set a shorter min_retention_ms"
+        )
+    else:
+        return
+    raise InvalidArgumentError(f"queue {state.name!r} {why}", queue=state.name, mode="drain")
 
 
 def _check_confirmed(state: QueueState, lost: int, confirmed: int | None) -> None:

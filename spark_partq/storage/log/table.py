@@ -189,7 +189,7 @@ class DeltaLog:
 
     def _refresh(self, sure: bool) -> None:
         snapshot = self._snapshot
-        if snapshot is None or (self._check_is_due() and self._was_left_behind()):
+        if snapshot is None or self._was_left_behind():
             return self._reload()
         before = self._version
         try:
@@ -201,7 +201,7 @@ class DeltaLog:
         except Stranger:
             sure = True  # that is what is there, or what this handle knows
         # An entry that was not there may have been cleaned up, if this process stood still before it looked.
-        if self._version == before and (self._is_gone(sure) or (self._check_is_due() and self._was_left_behind())):
+        if self._version == before and (self._is_gone(sure) or self._was_left_behind()):
             self._reload()
 
     def _is_gone(self, sure: bool) -> bool:
@@ -250,11 +250,11 @@ class DeltaLog:
         return self.store.runtime.monotonic_s() - self._checked_s > _CHECK_EVERY_S
 
     def _was_left_behind(self) -> bool:
-        """Whether the log has gone on and been cleaned up, so that the next entry is missing or none of this table's history."""
-        began_s = self.store.runtime.monotonic_s()
-        left_behind = not self.log.ends_at(self._version)
-        self._checked_s = began_s
-        return left_behind
+        """Whether the log has gone on and been cleaned up, so that the next entry is missing or none of this table's history; asked if that is due."""
+        if self._check_is_due():
+            self._checked_s, left_behind = self.store.runtime.monotonic_s(), not self.log.ends_at(self._version)
+            return left_behind
+        return False
 
     def _was_replaced(self) -> bool:
         """Whether the entry of this version is gone or another; local only."""

@@ -84,7 +84,6 @@ class DeadLetters:
                 since,
             ),
             lambda first: self._files(queue, table, messages, first),
-            lambda first: messages.end - first,
         )
 
     def _files(self, queue: Queue, table: PartitionTable, messages: DeadMessages, first: int) -> list[NewFile]:

@@ -38,29 +38,28 @@ def deliver_range(
     reader: str,
     source: Source,
     files: Callable[[int], Sequence[NewFile]],
-    count: Callable[[int], int] | None,
 ) -> bool:
-    """Append the results of a range of messages, as far as the target lacks them. Returns whether the target lacked any.
+    """Append the results of a range of messages, as far as the target lacks them; never discard any. Returns whether the target lacked any.
 
     Parameters
     ----------
     reader : str
         The owner of the positions.
-    files, count : function
-        For the messages from an offset to the end of the range: `files` writes files of their results, `count` counts the
-        results. Without `count` no result may be discarded.
+    files : function
+        Writes files of the results of the messages from an offset to the end of the range.
 
     Raises
     ------
-    IngressDisabledError, ClockSkewError, CommitFailedError, CorruptTableError
+    IngressDisabledError
+        If the target takes no messages now, whatever its `reject_to_sender` says.
+    ClockSkewError, CommitFailedError, CorruptTableError
     """
     place, messages = source.place, source.messages
     position = Position(messages.start, messages.end, messages.epoch, place[0], source.lineage)
 
     def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
         first = left[place]
-        messages_of = None if count is None else lambda: count(first)
-        return Written([target.prepare(lambda: files(first), messages_of)], {place: messages.end})
+        return Written([target.prepare(lambda: files(first), None)], {place: messages.end})
 
     target.begin()
     return deliver_once(

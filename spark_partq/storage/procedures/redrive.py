@@ -233,7 +233,7 @@ def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
         place = queue.state.queue_id, table.partition
         incarnations = lineage(queue.state.incarnation, queue.state.former, table.partition)
         messages = Range(0, part.base_offset + part.first_row, part.base_offset + part.last_row)
-        if deliver_range(target, _READER, Source(place, incarnations, messages), files, count=None):
+        if deliver_range(target, _READER, Source(place, incarnations, messages), files):
             put_back += of_part
     return put_back
 
