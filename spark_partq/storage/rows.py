@@ -250,6 +250,19 @@ def table_in_order(table: pa.Table, what: str, version: int) -> pa.Table:
     return table.sort_by("seq")
 
 
+def to_its_files(log: DeltaLog, follow: Callable[[], bool]) -> bool:
+    """Call `follow`, which reads the files that a log names as of its last refresh.
+
+    A file may be gone if this process stood still after that refresh. Then the log is read again.
+    """
+    while True:
+        try:
+            return follow()
+        except CorruptTableError:
+            if not log.refresh():
+                raise
+
+
 class RowTable:
     """Rows of fixed columns in a compare-and-set table, with what was read or written kept in memory.
 
@@ -283,7 +296,7 @@ class RowTable:
     def refresh(self, sure: bool = False) -> bool:
         """Read what is new in the table; True if others have changed its rows or records. `sure` is as of `DeltaLog.refresh`."""
         self._log.refresh(sure)
-        return self._follow({})
+        return to_its_files(self._log, lambda: self._follow({}))
 
     def take_fresh(self) -> list[Row] | None:
         """The rows that came since the last call, also by this handle; None if others went, so that all count anew."""

@@ -24,7 +24,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.stored import MALFORMED, body_of, reason
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
-from spark_partq.storage.rows import Row, RowFiles, in_order, rows_of, table_in_order
+from spark_partq.storage.rows import Row, RowFiles, in_order, rows_of, table_in_order, to_its_files
 from spark_partq.storage.store import Store, group_folder
 
 COLUMNS = (
@@ -101,13 +101,7 @@ class ControlTable:
             If only a newer program may read it.
         """
         self._log.refresh()
-        while True:
-            try:
-                return self._follow({})
-            except CorruptTableError:
-                # A file may be gone of which this process had read before it stood still.
-                if not self._log.refresh():
-                    raise
+        return to_its_files(self._log, lambda: self._follow({}))
 
     def commit(self, facts: Sequence[GroupFact]) -> None:
         """Commit the facts as the version after that of the last refresh, and apply them to `state`; creates the table if need be.

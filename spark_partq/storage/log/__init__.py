@@ -7,6 +7,7 @@ checkpoints  a snapshot as a Parquet file
 folder       the `_delta_log` folder: finding, loading and cleaning up
 commit       putting an entry so that it counts once, or not at all
 strangers    entries of a table that was here before
+making       making a table where another one may have been
 spec         what a table is made as
 table        one process's handle on a table: refresh, and commit as compare-and-set
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from spark_partq.storage.log.entries import Add, Metadata, Remove, Transaction
 from spark_partq.storage.log.folder import Expired, LogFolder, nothing_expires
+from spark_partq.storage.log.making import make, take_back
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.spec import LONG_LOG, SHORT_LOG, TableSpec
@@ -35,6 +37,8 @@ __all__ = [
     "Snapshot",
     "TableSpec",
     "Transaction",
+    "make",
     "nothing_expires",
     "retrying",
+    "take_back",
 ]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from spark_partq.core import arguments
-from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsError, ReplicaError
+from spark_partq.core.errors import (
+    InvalidArgumentError,
+    QueueAlreadyExistsError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    ReplicaError,
+)
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.dead_letters import with_origin
 from spark_partq.core.payload.keys import DEFAULT_HASH, check_hash
@@ -18,9 +25,10 @@ from spark_partq.core.queue.same import differences
 from spark_partq.core.queue.settings import QueueSettings, check_partition_count
 from spark_partq.core.queue.state import QueueState, replay
 from spark_partq.storage.log import Conflict
-from spark_partq.storage.queue.control import QueueControl
-from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.control import QueueControl, open_control
+from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -174,17 +182,45 @@ def provide_dead_letter_queue(
 
 def _create_partitions(control: QueueControl) -> QueueState:
     Manifests(control.store, control.name, control.state.queue_id).make_folder()
-    make_tables(Queue(control), partition_numbers(control.state.configured_partitions), first=True)
+    make_tables(Queue(control), partition_numbers(control.state.configured_partitions))
     return control.decide(decide.finish_creation)
 
 
-def make_tables(queue: Queue, partitions: Iterable[int], *, first: bool = False) -> None:
-    """Make the tables of these partitions, unless they exist.
+def make_tables(queue: Queue, partitions: Iterable[int]) -> None:
+    """Make the tables of these partitions that the queue never had, unless they exist.
 
-    Parameters
-    ----------
-    first : bool
-        The queue has no tables yet. Remains that are no whole table were left by a deleted queue of that name.
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError
+        If the queue was deleted meanwhile. Then no table that was made here is left.
     """
     grace_ms = queue.state.settings.vacuum_grace_ms
-    queue.store.map(lambda number: queue.table(number).create(grace_ms, over_remains=first), list(partitions))
+    check = partial(_check_present, queue.store, queue.name, queue.state.queue_id)
+    made: list[PartitionTable] = []
+
+    def make(table: PartitionTable) -> None:
+        if table.create(grace_ms, check):
+            made.append(table)
+
+    try:
+        queue.store.map(
+            make, [queue.table(number) for number in partitions if number not in queue.state.all_partitions]
+        )
+        check()  # a deletion that has begun meanwhile may have looked for tables before
+    except (QueueNotFoundError, QueueNotReadyError):
+        queue.store.map(PartitionTable.take_back, made)
+        raise
+
+
+def _check_present(store: Store, name: str, queue_id: str) -> None:
+    """
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError
+        If the queue was deleted, also if it was created again since.
+    """
+    control = open_control(store, name)
+    if control.state.queue_id != queue_id:
+        raise control.created_again()
+    if control.state.deleted:
+        check_usable(control)

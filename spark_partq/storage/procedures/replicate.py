@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from spark_partq.core.errors import OtherHistoryError, PartqError, ReplicaError
+from spark_partq.core.errors import PartqError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
@@ -25,7 +25,7 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.primary import know_replica
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica import complete
-from spark_partq.storage.replica.closing import was_closed
+from spark_partq.storage.replica.closed_groups import closed, is_used, unused_error
 from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
 from spark_partq.storage.replica.explained import Read, explains, go_on
 from spark_partq.storage.replica.following import follow, follows_another
@@ -138,12 +138,12 @@ class Replicator:
         if self._is_another(self.queue):  # and the copies of its groups may be others, too
             self._copies, self._offsets, self._marks, self._incarnations, self._used_there = {}, {}, {}, {}, set()
         groups = list(self._readers.of(state))
-        self._check_history(groups)
+        unused = self._check_history(groups)
         captured: list[tuple[set[str], TableCopy, list[Step]]] = []  # with the names of the queues that the group reads
-        problems: list[PartqError] = []
+        problems: list[PartqError] = [*unused.values()]
         queues = {self.queue}
         for group, read in groups:
-            together = None if group.name in self._used_there else self._together(read)
+            together = None if group.name in {*self._used_there, *unused} else self._together(read)
             if together is None:
                 continue  # the group is used there, with another of its queues
             try:
@@ -231,27 +231,24 @@ class Replicator:
         self._marks[state.name] = explains(state)
         return commits
 
-    def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
-        """Refuse, before anything is copied, a replica if the history of one of its tables differs from its original's."""
+    def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> dict[str, PartqError]:
+        """Refuse, before anything is copied, a replica if the history of one of its tables differs from its original's.
+
+        Returns by name the groups that cannot be copied although nothing uses them there, and why.
+        """
         copies = [self._copy(folder, (self.queue,)) for folder in queue_tables(self.target, self.queue)]
         self.target.map(lambda copy: copy.check_history(), copies)
+        unused: dict[str, PartqError] = {}
         for group, read in groups:
             if group.name in self._used_there or self._together(read) is None:
                 continue
-            if any(self._was_used_there(self._copy(folder, tuple(read.values()))) for folder in group_tables(group)):
+            copies = [self._copy(folder, tuple(read.values())) for folder in group_tables(group)]
+            folders = closed(self.store, self.target, copies)
+            if folders and is_used(self.target, folders):
                 self._used_there.add(group.name)
-
-    def _was_used_there(self, copy: TableCopy) -> bool:
-        """Whether a group was used there, with a queue that was promoted there once. Refuses a copy whose history differs for another reason."""
-        try:
-            has_version = copy.check_history()
-        except OtherHistoryError:
-            if not was_closed(self.store, self.target, copy.folder):
-                raise
-            return True
-        except ReplicaError:  # the group was created again; the error comes after the others are copied
-            return False
-        return not has_version and was_closed(self.store, self.target, copy.folder)
+            elif folders:
+                unused[group.name] = unused_error(self.target, group.name)
+        return unused
 
     def _capture(self, copy: TableCopy, state: QueueState) -> tuple[list[Step], QueueState]:
         """What is new in a queue's control table, and the queue's state after exactly these facts.
@@ -289,8 +286,8 @@ class Replicator:
     def _copy(self, folder: str, owners: tuple[str, ...]) -> TableCopy:
         self._owners[folder] = owners
         if folder not in self._copies:
-            ask = lambda: self._check_open(folder)  # noqa: E731
-            self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask)
+            ask, gone = partial(self._check_open, folder), partial(self._is_deleted, folder)
+            self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask, gone)
         return self._copies[folder]
 
     def _manifests(self, state: QueueState) -> ManifestCopy:
@@ -320,6 +317,9 @@ class Replicator:
                     queue=queue,
                     location=self.target.uri,
                 )
+
+    def _is_deleted(self, folder: str) -> bool:
+        return all(self._replica(queue) is None for queue in {self.queue, *self._owners[folder]})
 
     def _lag(self, state: QueueState) -> dict[int, int]:
         lag = {}

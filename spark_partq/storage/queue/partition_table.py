@@ -16,7 +16,6 @@ removes, is kept as application transactions of the log and changes in the same 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from spark_partq.core.payload.schema import Struct, to_json
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import FORGOTTEN, BatchRecord, Record, expired_records, may_be_forgotten
-from spark_partq.storage.log import Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
+from spark_partq.storage.log import Add, DeltaLog, FileChanges, Remove, TableSpec, make, retrying, take_back
 from spark_partq.storage.queue.file_index import (
     FileIndex,
     GrowingIndex,
@@ -76,13 +75,9 @@ class PartitionTable:
         self.queue, self.partition = queue, partition
         self.folder = partition_folder(queue, partition)
         self.store = store
-        self._log = DeltaLog(
-            store,
-            self.folder,
-            f"partition {partition} of queue {queue!r}",
-            expired=expired_records,
-            table_id=derived_id(f"{queue_id}/{partition}") if queue_id else "",
-        )
+        self._id = derived_id(f"{queue_id}/{partition}") if queue_id else ""
+        what = f"partition {partition} of queue {queue!r}"
+        self._log = DeltaLog(store, self.folder, what, expired=expired_records, table_id=self._id)
         self._schema = table_schema(payload)
         self._files: GrowingIndex | None = None
         self._index: FileIndex | None = None  # of `_files`
@@ -91,19 +86,20 @@ class PartitionTable:
     def exists(self) -> bool:
         return self._log.exists()
 
-    def create(self, vacuum_grace_ms: int = 86_400_000, *, over_remains: bool = False) -> None:
-        """Make the table unless it is there. What is removed from it is remembered until its file may be deleted.
+    def create(self, vacuum_grace_ms: int = 86_400_000, check: Callable[[], object] = lambda: None) -> bool:
+        """Make the table, and return whether it was not there. What is removed from it is remembered until its file may be deleted.
 
         Parameters
         ----------
-        over_remains : bool
-            Entries from which no table can be loaded are none.
+        check : function
+            Raises if the queue was deleted. Asked before an empty table of another queue is removed.
         """
-        if not (self._log.log.has_beginning() if over_remains else self._log.exists()):
-            with contextlib.suppress(Conflict):
-                self._log.create(
-                    TableSpec(self._schema, ("base_offset", "_enqueued_at"), table_settings(vacuum_grace_ms))
-                )
+        spec = TableSpec(self._schema, ("base_offset", "_enqueued_at"), table_settings(vacuum_grace_ms))
+        return make(self._log, self._id, spec, check)
+
+    def take_back(self) -> None:
+        """Remove the table, which was just made, as its queue was deleted."""
+        take_back(self._log.log, self._id)
 
     def follow(self, vacuum_grace_ms: int, payload: Struct) -> None:
         """Remember what is removed from now on for as long as this grace asks for, and let every Delta reader see columns that were added."""

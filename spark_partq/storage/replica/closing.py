@@ -14,8 +14,8 @@ from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.log import Conflict, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import encode_checkpoint
+from spark_partq.storage.replica.copied_files import put_same
 from spark_partq.storage.replica.table import ReplicaTable
-from spark_partq.storage.replica.table_copy import put_same
 from spark_partq.storage.rows import version_of
 from spark_partq.storage.store import Store
 
@@ -77,6 +77,15 @@ def was_closed(store: Store, target: Store, folder: str) -> bool:
     replicas = [ReplicaTable(target, queue).refresh() for queue in target.named("queues")]
     not_ended = {f"{CLOSED}/{replica.incarnation}" for replica in replicas if replica and not replica.promoted}
     return not copy <= original | not_ended
+
+
+def is_last(table: DeltaLog, incarnations: Collection[str]) -> bool:
+    """Whether nothing was committed to a table since it was closed, and none of these promotions has closed it."""
+    table.refresh()
+    marks = {app: txn.version for app, txn in table.snapshot.transactions.items() if app.startswith(CLOSED)}
+    if not marks.keys().isdisjoint(f"{CLOSED}/{incarnation}" for incarnation in incarnations):
+        return False
+    return table.version in marks.values() or table.log.read(table.version).operation == "CLOSE REPLICA"
 
 
 def _marks(table: DeltaLog) -> set[str]:

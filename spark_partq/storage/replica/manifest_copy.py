@@ -16,7 +16,7 @@ from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName
 from spark_partq.core.queue.sink_ids import keeps_positions
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge
 from spark_partq.storage.queue.manifests import Manifests
-from spark_partq.storage.replica.table_copy import copy_file, put_same
+from spark_partq.storage.replica.copied_files import copy_file, put_same
 from spark_partq.storage.store import Store, partition_folder
 
 

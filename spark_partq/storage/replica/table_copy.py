@@ -19,20 +19,18 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_partq.core.errors import CorruptTableError, ReplicaError, StoreUnavailableError
+from spark_partq.core.errors import CorruptTableError, ReplicaError
 from spark_partq.storage.files import (
     FileAlreadyExists,
     FileInfo,
     FileMissing,
-    Files,
-    FileTooLarge,
-    Output,
     is_temporary,
 )
 from spark_partq.storage.log import VACUUMED, Add, DeltaLog
 from spark_partq.storage.log.checkpoints import decode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry
 from spark_partq.storage.log.folder import ACT_S, DamagedLog, LogFolder, LogMissing, LogNames
+from spark_partq.storage.replica.copied_files import copy_file, put_same
 from spark_partq.storage.replica.history import (
     check_has_version,
     check_leads_on,
@@ -51,7 +49,6 @@ _FEW = 100
 # How long a file that is in no log stays: another process may be about to copy its commit.
 SPARE_S = 3_600.0
 _ATTEMPTS = 10
-_CHUNK = 1 << 20
 
 
 class TableCopy:
@@ -63,6 +60,8 @@ class TableCopy:
         Called with (folder, version) before a jump; raises if no jump may be made.
     before_delete : function
         Called after the copy's files were listed; raises if the copy is no longer a copy.
+    is_deleted : function
+        Called after a jump: whether the replica was deleted.
     """
 
     def __init__(
@@ -72,9 +71,10 @@ class TableCopy:
         folder: str,
         before_jump: Callable[[str, int], None] = lambda *_: None,
         before_delete: Callable[[], None] = lambda: None,
+        is_deleted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source, self._target, self.folder = source, target, folder
-        self._before_jump, self._before_delete = before_jump, before_delete
+        self._before_jump, self._before_delete, self._is_deleted = before_jump, before_delete, is_deleted
         self._from, self._to = LogFolder(source, folder), LogFolder(target, folder)
         self._version: int | None = None  # not known yet
         self._token: str | None = None  # of the copy's last version
@@ -280,12 +280,21 @@ class TableCopy:
             self._version, self._token = step.version, step.token
             if step.jump:
                 self._checkpoint, jumped = step.version, True
+                self._check_jump(file)
             cleaned |= step.cleaned
         if self.version > before:
             self._mirror_checkpoint(jumped)
         if cleaned or self._may_be_untidy():
             self.tidy()
         return self.version - before
+
+    def _check_jump(self, path: str) -> None:
+        """Take a jump back if the replica was deleted meanwhile: readers of a queue that is made there would take the checkpoint for the queue's."""
+        began_s = self._source.runtime.monotonic_s()
+        if self._is_deleted():
+            if self._source.runtime.monotonic_s() - began_s < ACT_S:
+                self._target.files.delete(path)
+            self._before_delete()
 
     def _may_be_untidy(self) -> bool:
         """Whether files may be left over: by a process that died here or in the primary, or because they were too young to delete."""
@@ -340,57 +349,3 @@ class TableCopy:
 
     def _age_s(self, info: FileInfo) -> float:
         return (self._target.now_ms() - info.modified_ns / 1e6) / 1000
-
-
-def copy_file(source: Store, target: Store, path: str, size: int) -> None:
-    """Copy a file of that size from another store, under the same path. The file appears once it is complete.
-
-    Raises
-    ------
-    FileMissing
-        If the other store does not have it.
-    CorruptTableError
-        If the file has another size.
-    """
-    with source.files.open_input(path) as from_:
-        output, copied = _output(target, path), 0
-        try:
-            while chunk := from_.read(_CHUNK):
-                output.sink.write(chunk)
-                copied += len(chunk)
-            if copied != size:
-                raise CorruptTableError(
-                    f"{path} in {source.uri} has {copied} bytes instead of {size}: it was replaced or cut short. Restore it from "
-                    "a backup",
-                    path=path,
-                )
-            output.close()
-        except BaseException:
-            output.discard()
-            raise
-
-
-def _output(target: Store, path: str) -> Output:
-    try:
-        target.files.make_folder(path.rpartition("/")[0])
-        return target.files.open_output(path)
-    except FileMissing as error:
-        raise StoreUnavailableError(
-            f"{target.uri_of(path)} cannot be written: its folder is gone", path=path
-        ) from error
-
-
-def put_same(files: Files, path: str, data: bytes) -> None:
-    """Put a file, unless the same file is there already; raises `FileAlreadyExists` if another one is."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            files.put_if_absent(path, data)
-            return
-        except FileAlreadyExists:
-            # An object store may give this answer when two processes put the file at the same time and neither file is there yet.
-            with contextlib.suppress(FileMissing, FileTooLarge):
-                if files.read(path, len(data)) == data:
-                    return
-                raise
-            if attempt == _ATTEMPTS - 1:
-                raise

@@ -12,10 +12,12 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import delete
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.handle import attach_group, open_queue, queue_state
+from spark_partq.storage.rows import Row, RowFiles
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.planners import Query
@@ -101,3 +103,27 @@ def test_a_deletion_that_died_before_its_last_step_is_finished(store: str) -> No
     assert {path.name for path in Path(store, "groups/g").iterdir()} == {"control"}
     with pytest.raises(partq.GroupNotFoundError):
         partq.delete_group(store, "g")
+
+
+def test_files_that_were_compacted_meanwhile_are_no_damage(store: str) -> None:
+    """Q8: the deletion stands still after it read the log of the acknowledgements; a member is alive, so nothing is deleted."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    consumer = Consumer(store, "a")
+    consumer.ack(0, 0, delivered=60)
+    read, slept = RowFiles.read, []
+
+    def sleeps(self: RowFiles, path: str, *args: Any) -> list[Row]:
+        if not slept and Path(store, "groups/g/acks", path).exists():
+            slept.append(path)
+            for offset in range(1, COMPACT_AFTER + 1):
+                consumer.ack(0, offset, delivered=60)
+            consumer.group.vacuum(0)
+            assert not Path(store, "groups/g/acks", path).exists()
+        return read(self, path, *args)
+
+    with mock.patch.object(RowFiles, "read", sleeps), pytest.raises(partq.GroupActiveError):
+        partq.delete_group(store, "g", report=lambda _: consumer.ack(0, 59, delivered=60))
+    assert slept
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    assert group.position(consumer.partition_id(0)) == 59

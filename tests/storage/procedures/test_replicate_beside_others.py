@@ -97,3 +97,33 @@ def test_a_pass_that_slept_leaves_a_newer_queue_alone(queue: str, there: str, mo
     with pytest.raises(partq.ReplicaError, match="was removed while a pass copied to it"):
         replicator.sync()
     assert slept and table(there, 0).next_offset == 5 and sorted(messages(there, 0).values()) == [*range(100, 105)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_jump_that_slept_leaves_a_newer_queue_alone(
+    queue: str, there: str, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """S7: it has announced the jump. The copy is removed and deleted, and a queue of that name is created there, now or later."""
+    sync(queue, there)
+    for value in range(3):
+        put(queue, 0, [value])
+    clean_log(queue, PARTITION)
+    replicator, before, slept = Replicator(Store.at(queue), "q", there), TableCopy._put, []
+
+    def meanwhile(copy: TableCopy, path: str, data: bytes) -> None:
+        if not slept and copy.folder == PARTITION:
+            slept.append(path)
+            remove_replica(Store.at(queue), "q", there)
+            delete_queue(Store.at(there), "q")
+            if again:
+                partq.create_queue(there, "q", "v bigint", partitions=1)
+        before(copy, path, data)
+
+    monkeypatch.setattr(TableCopy, "_put", meanwhile)
+    with pytest.raises(partq.ReplicaError, match="removed while a pass copied to it"):
+        replicator.sync()
+    assert slept and slept[0].endswith(".checkpoint.parquet")
+    if not again:
+        partq.create_queue(there, "q", "v bigint", partitions=1)
+    put(there, 0, [7])
+    assert messages(there, 0) == {0: 7} and faults(there) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +150,40 @@ def test_a_process_that_slept_fences_no_other_queue(
     else:
         assert queue_state(Store.at(store), "q").fenced_by is None
         assert queue_state(Store.at(store), "q").replicas == ()
+
+
+def test_a_promotion_that_died_is_deleted(store: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: it had closed the tables of the group, which nobody uses there. Whoever runs a pass of the other queue learns that the group is not copied."""
+    consumer = of_one_group(store, there)
+    monkeypatch.setattr("spark_partq.storage.procedures.promote.begin_groups_anew", interrupted)
+    with pytest.raises(InterruptedError):
+        promote(Store.at(there), "p")
+    partq.remove_replica(store, "p", there, force=True)
+    delete_queue(Store.at(there), "p")
+    put(store, 0, [7], queue="q")
+    consumer.ack(0, 3, queue="q")
+    replicator = Replicator(Store.at(store), "q", there)
+    for _ in range(2):
+        with pytest.raises(
+            partq.ReplicaError, match=r"group 'g' is not copied.*move the folder groups/g of that store"
+        ):
+            replicator.sync()
+    assert len(messages(there, 0, "q")) == 6
+    Path(there, "groups/g").rename(Path(there, "former"))
+    assert Replicator(Store.at(store), "q", there).sync().total_lag == 0
+    assert group_of(there).position(consumer.partition_id(0, "q")) == 3
+    replicator.sync()
+
+
+def test_a_group_that_was_used_there_is_not_copied(store: str, there: str) -> None:
+    """S7: nobody need be told of that, also when the queue with which it was used there is deleted there."""
+    of_one_group(store, there)
+    promote(Store.at(there), "p", force=True)
+    Consumer(there, "b", queues=("p",)).leave()
+    delete_queue(Store.at(there), "p")
+    put(store, 0, [7], queue="q")
+    assert Replicator(Store.at(store), "q", there).sync().total_lag == 0
+
+
+def interrupted(*_: object) -> None:
+    raise InterruptedError
