@@ -224,33 +224,28 @@ def may_open_generation(state: QueueState) -> bool:
 
 
 def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, int]) -> Facts:
-    """Remove partitions that the map no longer names and that every group has settled.
+    """Remove partitions that the map no longer names and that every group had settled in the state `measured`, unless the state has changed since.
+
+    Partitions may have come back, and be written again; a group may have attached, begun again or gone back, and want the messages; a setting, or
+    the end of a change with mode ``drain``, may keep the messages for longer.
 
     Parameters
     ----------
-    measured : QueueState
-        The state in which this was measured. Since then partitions may have come back, and be written again; a group may have attached, or
-        gone back, and want the messages; a setting, or the end of a change with mode ``drain``, may keep the messages for longer.
     ends : dict
         For each partition to be removed, its next offset.
     """
-    same = _settled_in(state) == _settled_in(measured) and state.removing == list(ends)
+    same = state.revision == measured.revision and state.removing == list(ends)
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
-
-
-def _settled_in(state: QueueState) -> tuple[object, ...]:
-    """What decides which partitions every group has settled."""
-    return state.groups, state.resets, state.settings.min_retention_ms, state.scaling, state.generation
 
 
 def _removal(ends: Mapping[int, int], lost: int) -> Facts:
     return [QueueFact(Kind.PARTITIONS_REMOVED, {"ends": dict(ends), "lost": lost})]
 
 
-def end_scaling(state: QueueState) -> Facts:
-    """Mode ``drain``: the groups have rebalanced, so ingress becomes what it was before."""
+def end_scaling(state: QueueState, measured: QueueState) -> Facts:
+    """Mode ``drain``: in the state `measured` the groups had rebalanced, so ingress becomes what it was before, unless another change is under way."""
     opened = state.usable and state.scaling is not None and state.scaling.opened
-    return [QueueFact(Kind.SCALING_ENDED, {})] if opened else _NOTHING
+    return [QueueFact(Kind.SCALING_ENDED, {})] if opened and state.generation == measured.generation else _NOTHING
 
 
 # ---- its ingress

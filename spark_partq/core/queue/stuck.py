@@ -60,13 +60,17 @@ def go_on_copying(state: QueueState, copied: int, unread_from: int) -> Facts:
     return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": max(unread_from, removed)})] if began else _NOTHING
 
 
-def finish_copying(state: QueueState, start: int, end: int) -> Facts:
-    """The copy that began at `start` has ended: the parent's messages below `end` are in the partitions."""
-    ended = state.usable and state.stuck and state.copying == start
+def finish_copying(state: QueueState, started: QueueState, end: int) -> Facts:
+    """The copy that was under way in `started` has ended: the parent's messages below `end` are in the partitions.
+
+    A later copy may have begun at the same offset, if the first one had nothing to copy. Then the parent has got messages since.
+    """
+    same = (state.copying, state.end_of_parent) == (started.copying, started.end_of_parent)
+    ended = state.usable and state.stuck and state.copying is not None and same
     return [QueueFact(Kind.STUCK_COPIED, {"end": end})] if ended else _NOTHING
 
 
 def close_parent(state: QueueState, measured: QueueState, end: int) -> Facts:
-    """Nothing has to be copied: in `measured`, every group had acknowledged the stuck messages, and since then no group has attached or gone back."""
-    same = (state.groups, state.resets, state.copying) == (measured.groups, measured.resets, None)
+    """Nothing has to be copied: in `measured`, every group had acknowledged the stuck messages, unless the state has changed since."""
+    same = state.revision == measured.revision and state.copying is None
     return [QueueFact(Kind.STUCK_COPIED, {"end": end})] if state.usable and state.stuck and same else _NOTHING

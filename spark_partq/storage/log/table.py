@@ -201,7 +201,7 @@ class DeltaLog:
         except Stranger:
             sure = True  # that is what is there, or what this handle knows
         # An entry that was not there may have been cleaned up, if this process stood still before it looked.
-        if self._version == before and (self._is_gone(sure) or self._was_left_behind()):
+        if (self._version == before and self._is_gone(sure)) or self._was_left_behind():
             self._reload()
 
     def _is_gone(self, sure: bool) -> bool:

@@ -64,8 +64,9 @@ def _rows(
         queue, number = partition
         partition_id = (ids.get(queue, ""), number)
         own = state.partitions.get(partition_id)
-        if own is None and partition_id in state.removed:
-            refused.append(partition)  # the queue no longer has it
+        was_delivered = partition in claims or (partition in epochs and queue not in ids)
+        if own is None and (partition_id in state.removed or was_delivered):
+            refused.append(partition)  # the queue no longer has it, or was deleted
             continue
         if own is None:
             raise InvalidArgumentError(

@@ -14,7 +14,7 @@ from spark_partq.storage.procedures.create import check_dead_letter_queue, provi
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import measured_ms
-from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 
@@ -100,6 +100,10 @@ def follow_queue(queue: Queue, tables: Sequence[PartitionTable], as_of_ms: int =
     QueueNotFoundError, QueueNotReadyError
         If the queue was deleted meanwhile.
     """
-    grace_ms, payload = queue.state.grace_ms(as_of_ms), queue.state.schema
+
+    def asked(state: QueueState) -> tuple[int, Struct]:
+        return state.grace_ms(as_of_ms), state.schema
+
+    known = asked(queue.state)
     with queue.explained():
-        queue.store.map(lambda table: table.follow(grace_ms, payload), tables)
+        queue.store.map(lambda table: table.follow(known, lambda: asked(queue_state(queue.store, queue.name))), tables)

@@ -65,7 +65,7 @@ def copy_stuck(queue: Queue) -> int:
         end = min(started.end_of_parent, parent.next_offset)
         for piece in slices(queue.state, PARENT, index, start, end):
             copied += _copy(queue, producer, piece)
-        queue.control.decide(lambda state: stuck.finish_copying(state, start, end))
+        queue.control.decide(lambda state: stuck.finish_copying(state, started, end))
     remove_files(queue)
     return copied
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable
 
 from spark_partq.core.errors import (
     CorruptTableError,
@@ -69,25 +70,40 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
         If a member is alive, the group reads a replica, or only a newer program may write the group; nothing was changed.
     """
     store.check_exists()
-    is_attached = bool(_attached(store, check_name("group", name)))
-    try:
-        Group(store, name).exists()
-    except CorruptTableError:  # its history cannot be read, so no fact is written
-        _remove_tree(store, group_folder(name))
-        deletions = sys.maxsize
-    else:
-        _remove_damaged_acks(store, name)
-        group = Group(store, name)
-        if group.exists() or is_attached:
-            await_inactive(store, group, report=report)
-            group.decide(lambda: [Delete()], user_and_host())
-        elif not _acks_before(store, name, group.state.deletions):
-            open_group(store, name)  # raises that there is none
-        deletions = group.state.deletions
+    attached = _attached(store, check_name("group", name))
+    if not _is_readable(store, name):
+        return _delete_unreadable(store, name, attached)
+    _remove_damaged_acks(store, name)
+    group = Group(store, name)
+    if group.exists() or attached:
+        await_inactive(store, group, report=report)
+        group.decide(lambda: [Delete()], user_and_host())
+    elif not _acks_before(store, name, group.state.deletions):
+        open_group(store, name)  # raises that there is none
+    deletions = group.state.deletions
     for control in _attached(store, name):  # also queues to which a query has attached it meanwhile
         control.decide(lambda state: decide.detach_group(state, name, deletions))
     for folder in _acks_before(store, name, deletions):
         _remove_tree(store, folder)
+
+
+def _is_readable(store: Store, name: str) -> bool:
+    try:
+        Group(store, name).exists()
+    except CorruptTableError:
+        return False
+    return True
+
+
+def _delete_unreadable(store: Store, name: str, attached: Iterable[QueueControl]) -> None:
+    """Remove a group whose history cannot be read, so that no fact can say that it is deleted.
+
+    Its tables go last. As soon as they are gone a query may begin the group again, which this deletion must leave alone.
+    """
+    for control in attached:
+        control.decide(lambda state: decide.detach_group(state, name, sys.maxsize))
+    if not _is_readable(store, name):
+        _remove_tree(store, group_folder(name))
 
 
 def _acks_before(store: Store, name: str, deletions: int) -> list[str]:

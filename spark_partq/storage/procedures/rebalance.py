@@ -66,8 +66,10 @@ class _Watched:
         """The group is Ready, and every member was seen to be alive; or it is a copy, for which its primary's processes decide."""
         if is_copy(self.group):
             return True
-        state, beats = self.group.state, self.group.acks.beats
-        alive = all(beats.get(m.incarnation, 0) != self.first_beats.get(m.incarnation) for m in state.members.values())
+        state, beats, first = self.group.state, self.group.acks.beats, self.first_beats
+        alive = all(
+            beats.get(i, 0) != first.get(i, beats.get(i, 0)) for i in (m.incarnation for m in state.members.values())
+        )
         return state.status is Status.READY and alive
 
 
@@ -144,7 +146,9 @@ class Rebalancer:
         group = Group(self._store, name)
         self._watched[name] = _Watched(group)
         try:
-            if not group.exists():
+            if group.exists():
+                group.refresh()
+            else:
                 self._forget(name)
         except CorruptTableError as error:
             return [error]

@@ -11,12 +11,19 @@ from typing import Any
 
 from spark_partq.core.delivery.offsets import LATEST
 from spark_partq.core.delivery.resets import Goal, parse_goal, within
-from spark_partq.core.errors import CommitFailedError, InvalidArgumentError, PartqError, QueueNotFoundError
+from spark_partq.core.errors import (
+    CommitFailedError,
+    GroupNotFoundError,
+    InvalidArgumentError,
+    PartqError,
+    QueueNotFoundError,
+)
 from spark_partq.core.group.events import Reset, VoidResets
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.procedures.attached import detach_deleted
 from spark_partq.storage.procedures.inactive import Report, await_inactive
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
@@ -159,26 +166,30 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         positions = {p: reset.new for p, reset in planned.items()}
         return [Reset(positions, number, goal.text, _overtaking(group, queues, positions))] if as_told else []
 
-    for _ in range(_TRIES):
-        for queue in queues:
-            check_primary(queue)
-            update_groups(queue)
-        group = open_group(group.store, group.name)
-        announced = max(queue.state.resets.get(group.name, 0) for queue in queues)
-        if (
-            announced > group.state.resets + 1
-        ):  # in a promoted replica the queue may know of resets that the group does not
-            group.decide(partial(list, [VoidResets(announced)]), user_and_host())
-        number = group.state.resets + 1
-        for queue in queues:
-            attach_group(queue, group.name, group.state.deletions)
-            queue.control.decide(partial(announce_reset, group=group.name, number=number))
-        try:
-            if group.decide(reset, user_and_host()):
-                return list(planned.values())
-        except PartqError:
-            group.decide(partial(list, [VoidResets(number)]), user_and_host())
-            raise
+    try:
+        for _ in range(_TRIES):
+            for queue in queues:
+                check_primary(queue)
+                update_groups(queue)
+            group = open_group(group.store, group.name)
+            announced = max(queue.state.resets.get(group.name, 0) for queue in queues)
+            if (
+                announced > group.state.resets + 1
+            ):  # in a promoted replica the queue may know of resets that the group does not
+                group.decide(partial(list, [VoidResets(announced)]), user_and_host())
+            number = group.state.resets + 1
+            for queue in queues:
+                attach_group(queue, group.name, group.state.deletions)
+                queue.control.decide(partial(announce_reset, group=group.name, number=number))
+            try:
+                if group.decide(reset, user_and_host()):
+                    return list(planned.values())
+            except PartqError:
+                group.decide(partial(list, [VoidResets(number)]), user_and_host())
+                raise
+    except GroupNotFoundError:
+        detach_deleted(queues, group)
+        raise
     raise CommitFailedError(
         f"the positions of group {group.name!r} were not set: {_TRIES} times, messages were removed or a partition count was changed meanwhile; "
         "try again",

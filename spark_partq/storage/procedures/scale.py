@@ -17,6 +17,7 @@ from spark_partq.core.queue.facts import MODES, Mode, QueueFact
 from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.settings import check_partition_count
 from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import decide_drained, remove_drained, update_replicas
@@ -25,7 +26,7 @@ from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
 from spark_partq.storage.queue.clock import checked_ms
-from spark_partq.storage.queue.handle import Queue, check_usable
+from spark_partq.storage.queue.handle import Queue, check_usable, in_group
 from spark_partq.storage.replica.table import Options
 
 _EVERY_S = 0.2
@@ -59,7 +60,7 @@ def scale(
     # The removal records a time, by this machine's clock, for each removed file; by that time maintenance deletes it.
     checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     update_replicas(queue, replica_options)
-    start(queue, partitions, mode, confirm_lost)
+    started = start(queue, partitions, mode, confirm_lost)
     clock = queue.store.runtime.monotonic_s
     deadline = None if timeout_s is None else clock() + timeout_s
     watchers: dict[str, Rebalancer] = {}
@@ -79,7 +80,7 @@ def scale(
                 mode=mode,
             )
         if mode == "delete":
-            _remove_the_rest(queue, partitions, confirm_lost)
+            _remove_the_rest(queue, started, partitions, confirm_lost)
         # Decide for the groups, so that dead members leave them even if no other member is alive; also for groups that attached since.
         for name in queue.state.groups:
             # A group may have been deleted, may have no members yet, or may use an assignor that is not installed here.
@@ -108,19 +109,36 @@ def _check_is_as_asked(state: QueueState, partitions: int, mode: Mode) -> None:
         )
 
 
-def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) -> None:
+def _remove_the_rest(queue: Queue, started: QueueState, partitions: int, confirm_lost: int | None) -> None:
     """Remove the messages of partitions to be removed, if the map that was asked for is in force: more had come in before the seals than was confirmed.
+
+    Parameters
+    ----------
+    started : QueueState
+        The state in which the change began, or was found. What a later change leaves to be drained was not confirmed.
 
     Raises
     ------
     InvalidArgumentError
         If they are more than `confirm_lost`.
+    ScalingInProgressError
+        If they are of a later change.
     """
+
+    opens = started.scaling is not None and not started.scaling.opened
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue)
         if state.scaling is not None or state.partition_count != partitions or not state.removing:
             return ()
+        if state.generation != started.generation + opens:
+            raise ScalingInProgressError(
+                f"queue {state.name!r} has got {partitions} partitions, and was changed again since: what its removed partitions hold now was not "
+                "confirmed, and is being drained. Wait for that, or run this again",
+                queue=state.name,
+                partitions=partitions,
+                mode="delete",
+            )
         return decide.start_scaling(state, partitions, "delete", _left(queue, state, partitions), confirm_lost)
 
     queue.control.decide(facts)
@@ -186,9 +204,16 @@ def step(queue: Queue, replica_options: Options | None = None) -> ScaleProgress 
         return progress
     close_parent(queue)
     remove_files(queue)
-    if queue.state.scaling is not None and queue.state.scaling.opened:
-        behind = [group for group in groups(queue) if group.state.members and group.state.status is not Status.READY]
+    measured = queue.state
+    if measured.scaling is not None and measured.scaling.opened:
+        behind = [group for group in groups(queue) if group.state.members and not _has_rebalanced(group, measured)]
         if behind:
             return ScaleProgress("the rebalance of " + ", ".join(group.name for group in behind), len(behind))
-        queue.control.decide(decide.end_scaling)
+        queue.control.decide(lambda state: decide.end_scaling(state, measured))
     return None
+
+
+def _has_rebalanced(group: Group, to: QueueState) -> bool:
+    """Whether the group knows the queue's partitions in that state, and is Ready."""
+    known = group.state.queues.get(to.queue_id)
+    return group.state.status is Status.READY and (known is None or not in_group(to).replaces(known))

@@ -16,13 +16,11 @@ removes, is kept as application transactions of the log and changes in the same 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.payload.schema import Struct, to_json
+from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import FORGOTTEN, BatchRecord, Record, expired_records, may_be_forgotten
@@ -35,7 +33,7 @@ from spark_partq.storage.queue.file_index import (
     in_place_of,
     partition_values,
 )
-from spark_partq.storage.queue.table_spec import table_schema, table_settings, together
+from spark_partq.storage.queue.table_spec import as_asked, table_schema, table_settings
 from spark_partq.storage.runtime import derived_id
 from spark_partq.storage.store import Store, partition_folder
 
@@ -47,6 +45,7 @@ CLOCK = "partq:clock"
 SEALED = "partq:sealed"
 FENCED, UNFENCED = "partq:fenced", "partq:unfenced"
 _NO_CHANGES = FileChanges()
+Wanted = tuple[int, Struct]  # the grace in milliseconds, and the payload
 _MOST_REMOVES = 100_000  # of one commit, whose entry has some 250 bytes of each
 
 
@@ -101,18 +100,22 @@ class PartitionTable:
         """Remove the table, which was just made, as its queue was deleted."""
         take_back(self._log.log, self._id)
 
-    def follow(self, vacuum_grace_ms: int, payload: Struct) -> None:
-        """Remember what is removed from now on for as long as this grace asks for, and let every Delta reader see columns that were added."""
-        settings, schema = table_settings(vacuum_grace_ms), table_schema(payload)
+    def follow(self, known: Wanted, newest: Callable[[], Wanted]) -> None:
+        """Remember what is removed from now on for as long as the grace asks for, and let every Delta reader see columns that were added.
+
+        Parameters
+        ----------
+        known : tuple
+            The grace in milliseconds, and the payload, as the caller knows them.
+        newest : function
+            Asked for them if the table has others: a process that stood still may know what was asked for before.
+        """
 
         def attempt() -> None:
             self.refresh()
-            known = self._log.snapshot.metadata
-            if known is None:
-                return
-            new = replace(known, configuration=settings, schema=to_json(together(json.loads(known.schema), schema)))
-            if new != known:
-                self._log.commit(operation="SET TBLPROPERTIES", metadata=new)
+            now = self._log.snapshot.metadata
+            if as_asked(now, *known) != now and (asked := as_asked(now, *newest())) != now:
+                self._log.commit(operation="SET TBLPROPERTIES", metadata=asked)
 
         retrying(self.store.runtime, attempt, self._log.what)
 

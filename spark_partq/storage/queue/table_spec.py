@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from spark_partq.core.payload.schema import Struct, with_columns
-from spark_partq.storage.log import LONG_LOG
+import json
+from dataclasses import replace
+
+from spark_partq.core.payload.schema import Struct, to_json, with_columns
+from spark_partq.storage.log import LONG_LOG, Metadata
 
 
 def table_schema(payload: Struct) -> Struct:
@@ -15,6 +18,14 @@ def together(known: Struct, wanted: Struct) -> Struct:
     """The columns that a table is known to have, and then those that it lacks: whoever wants fewer comes late."""
     fields = {field["name"]: field for field in wanted["fields"]}
     return {**known, "fields": [fields.pop(field["name"], field) for field in known["fields"]] + list(fields.values())}
+
+
+def as_asked(known: Metadata | None, vacuum_grace_ms: int, payload: Struct) -> Metadata | None:
+    """What a table shall be, that is this now, by the queue's grace and columns."""
+    if known is None:
+        return None
+    schema = together(json.loads(known.schema), table_schema(payload))
+    return replace(known, configuration=table_settings(vacuum_grace_ms), schema=to_json(schema))
 
 
 def table_settings(vacuum_grace_ms: int) -> dict[str, str]:

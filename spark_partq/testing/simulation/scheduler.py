@@ -96,7 +96,8 @@ class Scheduler:
             except Exception as error:
                 actor.error = error
             actor.done = True
-            self._running.remove(actor)
+            # One that waits ends if the condition of `run`, which is asked then, fails.
+            (self._running if actor in self._running else self._waiting).remove(actor)
             self.notify()
 
         actor = Actor(name, is_dead, priority, greenlet(body, self._main))

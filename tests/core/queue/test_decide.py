@@ -34,7 +34,7 @@ def test_nothing_follows_a_deletion() -> None:
     state = follow(state, replicas.add_replica(state, "r"))
     deleted = follow(state, decide.delete(state))
     assert decide.start_scaling(deleted, 9, "live") == ()
-    assert decide.cancel_scaling(deleted) == decide.end_scaling(deleted) == ()
+    assert decide.cancel_scaling(deleted) == decide.end_scaling(deleted, deleted) == ()
     assert decide.set_ingress(deleted, False) == ()
     assert stuck.start_copying(deleted, 0) == stuck.close_parent(deleted, deleted, 3) == ()
     assert replicas.add_replica(deleted, "x") == replicas.remove_replica(deleted, "r") == ()
@@ -93,9 +93,11 @@ def test_a_drain_ends_with_the_ingress_that_was() -> None:
     before = follow(before, decide.set_ingress(before, False))
     opened = scale(before, 6, "drain", at=5)
     assert (opened.phase, opened.ingress, opened.partition_count) == (Phase.REBALANCING, False, 6)
-    ended = follow(opened, decide.end_scaling(opened))
+    ended = follow(opened, decide.end_scaling(opened, opened))
     assert (ended.phase, ended.ingress) == (Phase.STABLE, False)
-    assert decide.end_scaling(ended) == decide.end_scaling(start(ready(), 5, "drain")) == ()
+    started, another = start(ready(), 5, "drain"), scale(ended, 7, "drain", at=9)
+    assert decide.end_scaling(ended, opened) == decide.end_scaling(started, started) == ()
+    assert decide.end_scaling(another, opened) == (), "the groups have not rebalanced to the next map yet"
 
 
 def test_a_map_comes_into_force_once() -> None:
@@ -166,7 +168,8 @@ def test_a_drain_that_is_over_removes_nothing() -> None:
     left = scale(ready(), 2)
     draining, ends = start(left, 1, "drain"), {2: 5, 3: 6}
     assert kinds(decide.remove_drained(draining, draining, ends)) == ["PartitionsRemoved"]
-    for later in (left, start(left, 1)):
+    over = follow(draining, decide.cancel_scaling(draining))
+    for later in (over, start(over, 1)):
         assert decide.remove_drained(later, draining, ends) == ()
 
 
@@ -339,9 +342,9 @@ LATE: dict[str, Callable[[QueueState], Facts]] = {
     "drained": lambda state: decide.finish_draining(state, state),
     "opened": lambda state: decide.open_generation(state, state.generation, {}),
     "cancelled": decide.cancel_scaling,
-    "ended": decide.end_scaling,
+    "ended": lambda state: decide.end_scaling(state, state),
     "removed": lambda state: decide.remove_drained(state, state, {3: 1}),
-    "copied": lambda state: stuck.finish_copying(state, 0, 0),
+    "copied": lambda state: stuck.finish_copying(state, state, 0),
     "closed": lambda state: stuck.close_parent(state, state, 0),
     "created": decide.finish_creation,
 }

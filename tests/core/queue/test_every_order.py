@@ -40,7 +40,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     yield partial(decide.finish_creation, state)
     yield partial(decide.delete, state)
     yield partial(decide.cancel_scaling, state)
-    yield partial(decide.end_scaling, state)
+    yield partial(decide.end_scaling, state, state)
     yield partial(decide.finish_draining, state, state)
     for enabled in (True, False):
         yield partial(decide.set_ingress, state, enabled)
@@ -59,7 +59,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
                 yield partial(replicas.remove_replica, state, location, gone, unfenced=unfenced)
     for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
         yield partial(replicas.become_primary, state, incarnation, {0: 5}, state.incarnation)
-    yield partial(stuck.finish_copying, state, state.copying or 0, state.end_of_parent)
+    yield partial(stuck.finish_copying, state, state, state.end_of_parent)
     yield partial(stuck.close_parent, state, state, state.end_of_parent)
     for unread_from in (0, state.end_of_parent):
         yield partial(stuck.start_copying, state, unread_from)
@@ -71,7 +71,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     yield partial(decide.attach_group, state, "g", 0)
     yield partial(decide.detach_group, state, "g", 1)
     yield partial(announce_reset, state, "g", 1)
-    for measured in (state, replace(state, generations=state.generations[1:]), replace(state, groups={})):
+    for measured in (state, replace(state, revision=state.revision - 1)):
         for removed in (state.removing, state.removing[1:]):
             yield partial(decide.remove_drained, state, measured, dict.fromkeys(removed, end))
     for generation in (state.generation, state.generation - 1):

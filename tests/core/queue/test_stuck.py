@@ -20,11 +20,23 @@ def test_what_is_stuck_is_copied_by_one_copy_at_a_time() -> None:
     assert stuck.start_copying(copying, 5) == ()
     with pytest.raises(ScalingInProgressError, match="run copy_stuck again"):
         decide.start_scaling(copying, 0, "live")
-    assert stuck.close_parent(copying, copying, 9) == stuck.finish_copying(copying, 2, 9) == ()
-    copied = follow(copying, stuck.finish_copying(copying, 3, 9))
+    assert stuck.close_parent(copying, copying, 9) == stuck.finish_copying(copying, state, 9) == ()
+    copied = follow(copying, stuck.finish_copying(copying, copying, 9))
     assert (copied.stuck, copied.copying, copied.removed_ends) == (False, None, {PARENT: 9})
     assert stuck.start_copying(copied, 0) == stuck.close_parent(copied, copied, 9) == ()
     assert start(copied, 0).phase is Phase.SCALING
+
+
+def test_a_copy_that_slept_ends_no_later_one() -> None:
+    """S6: the first one had nothing to copy, so the second one, of messages that came since, begins at the same offset."""
+    state = scale(ready(0), 4, at=9)
+    first = follow(state, stuck.start_copying(state, 9))
+    ended = follow(first, stuck.finish_copying(first, first, 9))
+    again = scale(scale(ended, 0, at=9), 4, at=20)
+    second = follow(again, stuck.start_copying(again, 9))
+    assert first.copying == second.copying == 9
+    assert stuck.finish_copying(second, first, 9) == ()
+    assert kinds(stuck.finish_copying(second, second, 20)) == ["StuckCopied"]
 
 
 def test_nobody_attaches_or_goes_back_as_the_parent_is_closed() -> None:

@@ -219,10 +219,11 @@ def test_vacuum_keeps_what_was_removed_just_now(files: MemoryFiles, clock: list[
 
 
 @pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("read", [0, 1])
 def test_a_reader_that_slept_before_it_looked_for_the_next_entry(
-    monkeypatch: pytest.MonkeyPatch, is_local: bool
+    monkeypatch: pytest.MonkeyPatch, is_local: bool, read: int
 ) -> None:
-    """Meanwhile the entry was put, and cleaned up. In an object store the reader took that for nothing new."""
+    """Meanwhile the entry was put, and cleaned up. The reader took that for nothing new; or for nothing but what it had read before."""
     files = MemoryFiles()
     writer, slept_s = made(files, 3), [0.0]
     clock_s = SYSTEM.monotonic_s
@@ -233,10 +234,11 @@ def test_a_reader_that_slept_before_it_looked_for_the_next_entry(
         count(writer, 5)
         age(files, 2 * HOUR_MS)
         handle(files).checkpoint()
-        assert 4 not in entries(files)
+        assert 4 + read not in entries(files)
 
     watched = Watched(files, is_local=is_local)
     reader = handle(watched)
     reader.refresh()
-    watched.before = once("read", entry_path(4), sleep)
+    count(writer, read)
+    watched.before = once("read", entry_path(4 + read), sleep)
     assert reader.refresh() and reader.version == writer.version

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
@@ -11,7 +13,8 @@ from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
-from tests.helpers import position, put
+from tests.helpers import eventually, group_state, position, put
+from tests.planners import Query
 
 
 def test_an_epoch_that_is_over_is_refused(store: str) -> None:
@@ -71,3 +74,28 @@ def test_what_its_queue_has_no_longer_is_refused(store: str) -> None:
         assert position(store, "g", 0) == 5
     finally:
         planner.leave()
+
+
+def test_what_was_given_of_a_deleted_queue_is_refused(store: str) -> None:
+    """H5: an acknowledgement that names it, too, counts for the other queues. What nobody was given is an error still."""
+    for name in ("p", "q"):
+        partq.create_queue(store, name, "v bigint", partitions=1, rebalance_delay_ms=0)
+        put(store, 0, range(5), queue=name)
+    query = Query(store, "a", queues=("p", "q"), manual_acknowledgement=True)
+    query.next()
+    epochs = {place: planned.epoch for place, planned in query.done.ranges.items()}
+    claims = {
+        (name, 0): (query.done.queue_ids[name], 0, epoch, query.planner.membership.incarnation)
+        for (name, _), epoch in epochs.items()
+    }
+    partq.delete_queue(store, "p")
+    eventually(lambda: query.next() or len(group_state(store).queues) == 1, "the group to go on without queue p")
+    assert acknowledge(Store(store), "g", {("p", 0): 5, ("q", 0): 3}, epochs) == [("p", 0)]
+    assert position(store, "g", 0) == 3
+    assert acknowledge(Store(store), "g", {("p", 0): 5, ("q", 0): 4}, None, claims) == [("p", 0)]
+    assert position(store, "g", 0) == 4
+    with pytest.raises(partq.InvalidArgumentError, match="group 'g' has no partition 0 of queue 'p'"):
+        acknowledge(Store(store), "g", {("p", 0): 5})
+    with pytest.raises(partq.InvalidArgumentError, match="group 'g' has no partition 7 of queue 'q'"):
+        acknowledge(Store(store), "g", {("q", 7): 5}, {("q", 7): 1})
+    query.leave()

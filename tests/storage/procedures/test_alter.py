@@ -16,6 +16,7 @@ import spark_partq as partq
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures import alter
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -222,6 +223,22 @@ def test_maintenance_lets_the_tables_follow_where_a_command_was_interrupted(stor
     ):
         partq.alter_queue(store, "q", vacuum_grace_ms=100 * HOUR)
     partq.maintain(store, "q")
+    table = DeltaTable(f"{store}/queues/q/partitions/partition=0")
+    assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 101 hours"
+
+
+def test_a_command_that_slept_gives_the_tables_no_former_grace(store: str) -> None:
+    """Else they would forget what was removed, and maintenance would delete a file that somebody reads."""
+    make(store, 2)
+    follow_queue = alter.follow_queue
+
+    def slept(*arguments: Any) -> None:
+        with mock.patch.object(alter, "follow_queue", follow_queue):
+            partq.alter_queue(store, "q", vacuum_grace_ms=100 * HOUR)
+        follow_queue(*arguments)
+
+    with mock.patch.object(alter, "follow_queue", slept):
+        partq.alter_queue(store, "q", vacuum_grace_ms=3 * HOUR)
     table = DeltaTable(f"{store}/queues/q/partitions/partition=0")
     assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 101 hours"
 

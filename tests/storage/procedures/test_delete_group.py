@@ -127,3 +127,25 @@ def test_files_that_were_compacted_meanwhile_are_no_damage(store: str) -> None:
     group = Group(Store.at(store), "g")
     group.refresh()
     assert group.position(consumer.partition_id(0)) == 59
+
+
+def test_a_deletion_that_slept_leaves_the_group_alone_that_began_after_it(store: str) -> None:
+    """Q8: the history of the first group of the name cannot be read, so it has no number by which to tell it from the next one."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    Consumer(store, "a").leave()
+    for path in Path(store, "groups/g/control").glob("*.parquet"):
+        path.write_bytes(b"")
+    remove, begun = delete._remove_tree, []
+
+    def wakes(place: Store, folder: str) -> None:
+        remove(place, folder)
+        if folder == "groups/g":
+            begun.append(Consumer(store, "b"))
+            begun[0].ack(0, 2, delivered=3)
+
+    with mock.patch.object(delete, "_remove_tree", wakes):
+        partq.delete_group(store, "g")
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    assert group.position(begun[0].partition_id(0)) == 2
+    assert queue_state(Store.at(store), "q").groups == {"g": 0}

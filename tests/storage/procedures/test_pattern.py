@@ -18,7 +18,7 @@ from spark_partq.core.errors import (
     SchemaMismatchError,
 )
 from spark_partq.core.group.events import Leave, QueuesChanged
-from spark_partq.core.group.state import GroupState
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
@@ -143,10 +143,10 @@ def test_a_queue_is_deleted_behind_a_query_that_has_listed_it(store: str, monkey
     query = Query(store, queue_pattern="orders-.*")
     query.next()
     create(store, "orders-2")
-    listed, acts = subscription.Subscription.queue_changes, [None]
+    changes, acts = subscription.Subscription.queue_changes, [None]
 
-    def stands_still(self: subscription.Subscription, group: str, state: GroupState) -> list[QueuesChanged]:
-        found = listed(self, group, state)
+    def stands_still(self: subscription.Subscription, group: Group, is_member: bool) -> list[QueuesChanged]:
+        found = changes(self, group, is_member)
         if acts:
             acts.pop()
             other = Query(store, "b", queues=("orders-1", "orders-2"))

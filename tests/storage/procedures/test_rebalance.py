@@ -224,3 +224,16 @@ def test_a_store_without_groups_is_settled(queue: str) -> None:
     watcher = Rebalancer(Store.at(queue))
     run(watcher, 0.01, lambda _: pytest.fail("it waits for nothing"), lambda *_: None)
     assert watcher.groups == []
+
+
+def test_acknowledgements_that_cannot_be_read_are_reported(queue: str) -> None:
+    """W1: nobody can tell by them who is alive, so nothing is settled."""
+    Consumer(queue, "a").beat()
+    for path in Path(queue, "groups/g/acks").glob("*.parquet"):
+        path.write_bytes(b"")
+    rebalancer = Rebalancer(Store.at(queue))
+    with pytest.raises(partq.CorruptTableError, match="the acknowledgements of group 'g'"):
+        run(rebalancer, 0.01, lambda _: False, lambda *_: None)
+    assert not rebalancer.settled
+    told: list[partq.PartqError] = []
+    run(rebalancer, 0.01, lambda _: bool(told), lambda *_: None, told.append)

@@ -103,7 +103,7 @@ def a_file_too_few_goes_for_the_size(original, size, most):
 
 
 # ---- a group that comes meanwhile
-@bug("storage.procedures.consume.subscription:attach_group", removed_and_joined)
+@bug("storage.procedures.attached:attach_group", removed_and_joined)
 def a_group_does_not_attach(original, queue, group, deletions):
     """Nobody waits for a group that joins."""
 
@@ -145,13 +145,7 @@ def nobody_reads_what_is_removed(original, control, partition):
 @bug("core.queue.decide:remove_drained", test=queues.test_a_group_that_attached_meanwhile_is_waited_for)
 def partitions_are_removed_whoever_attached_meanwhile(original, state, measured, ends):
     """A group that attached since partitions were found drained is not waited for."""
-    return original(state, replace(measured, groups=state.groups), ends)
-
-
-@bug("core.queue.decide:remove_drained", test=queues.test_a_drain_that_is_over_removes_nothing)
-def partitions_are_removed_though_the_drain_is_over(original, state, measured, ends):
-    """What a drain need not keep is removed without it, too."""
-    return original(state, replace(measured, scaling=state.scaling), ends)
+    return original(state, replace(measured, revision=state.revision), ends)
 
 
 @bug("core.group.steps.ownership:raise_floors", change=as_is(MAINTAINED))

@@ -183,10 +183,10 @@ def a_group_attaches_to_a_fenced_queue(original, state, group, deletions):
     return original(replace(state, fenced_by=None), group, deletions)
 
 
-@bug("storage.procedures.consume.subscription:_attach", change=as_is(ATTACHED_BESIDE_A_PROMOTION))
-def a_group_reads_a_fenced_queue_without_being_attached(original, queue, group, deletions):
+@bug("storage.procedures.consume.subscription:attach", change=as_is(ATTACHED_BESIDE_A_PROMOTION))
+def a_group_reads_a_fenced_queue_without_being_attached(original, queue, group):
     """Who cannot attach goes on as if he were."""
-    attach_group(queue, group, deletions)
+    attach_group(queue, group.name, group.state.deletions)
 
 
 @bug("storage.procedures.primary:unfence_partitions", promoted)

@@ -13,17 +13,18 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_partq.core.delivery.member import DeliveryTracker, by_flow, finished, membership_status, owned
+from spark_partq.core.delivery.member import DeliveryTracker, finished, membership_status, owned
 from spark_partq.core.delivery.offsets import Range, StreamOffset
-from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
-from spark_partq.core.group.advice import begun_anew, state_stays_behind
+from spark_partq.core.errors import AssignorError, FencedError, GroupNotFoundError, ListenerError, UnknownAssignorError
+from spark_partq.core.group.advice import begun_anew
 from spark_partq.core.group.events import Event, Join, Leave, Stateful
 from spark_partq.core.group.facts import Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.consume.application import Application, Connect, Message
+from spark_partq.storage.procedures.consume.application import Application, Connect
 from spark_partq.storage.procedures.consume.loads import LoadMeter
+from spark_partq.storage.procedures.consume.reports import Reports
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription, by_id
 from spark_partq.storage.procedures.consume.work import WorkMeter
@@ -86,18 +87,13 @@ class Membership:
         self._tracker = DeliveryTracker()
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
         self._finished_batch: FinishedBatch | None = None
-        self._stateful = False  # whether the query keeps state by key, as the driver reported it
         self.stopping = self.runtime.event()
         self._terminated = self.runtime.event()
-        self._names: dict[str, str] = {}  # of all queues that the group ever had
         self.failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
         self._listener_error: ListenerError | None = None  # of a call between planner calls
         # Queues whose partitions that shall be removed are drained by this group; the planner sets it.
         self.drained_queues: list[str] = []
-        # What was last reported to the application: the owned partitions with their lineage epochs, and so on.
-        self._last_reported: dict[PartitionId, int] = {}
-        self._last_reported_active: dict[str, bool] = {}
-        self._last_reported_batch: Message = {}
+        self._reports = Reports(group, me)
         self._application: Application | None = None
 
     # ---- for the planner, under `lock`
@@ -110,7 +106,7 @@ class Membership:
         if not self.incarnation:
             if self._application is None:
                 registration = {"group": self.name, "instance": self.me.instance, "store": self.store.uri}
-                self._application = self._connect(registration, self)
+                self._application = self._reports.application = self._connect(registration, self)
             self.me = replace(self.me, anew=anew)
             self._join()
             joined = self.group.state.members.get(self.me.instance)
@@ -133,7 +129,7 @@ class Membership:
             self._acknowledge(acks, {}, {})
             acks = []
             self._release()
-            self._report_owned()
+            self._reports.gained(self.group.state, self.incarnation)
         return acks
 
     def commit_plan(
@@ -145,7 +141,7 @@ class Membership:
         self._tracker.record(ranges)
         if ranges:
             self._terminated.clear()  # Spark may have reported late that an earlier run has ended
-            self._report_batch()
+            self._reports.batch(self.group.state, self.incarnation)
 
     def last_planned(self, partition_id: PartitionId) -> Range | None:
         """The end of what this process has planned of a partition since it became the owner. None if it has planned nothing."""
@@ -168,58 +164,93 @@ class Membership:
             If the group's assignor fails while this query owns nothing. A query that owns partitions goes on with them.
         """
         self.group.refresh()
-        if self.group.state.deletions != self._deletions:
-            raise self.group.deleted()
+        self._check_not_deleted()
         if self._listener_error is not None:
             raise self._listener_error
         if self.failure is not None and not owned(self.group.state, self.incarnation):
             raise self.failure
-        self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
+        self._reports.names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
         if not set(self._subscription.queue_ids.values()) <= self.group.state.queues.keys():
             self._subscription.check()
-        status = membership_status(self.group.state, self.me.instance, self.incarnation)
-        if status.fenced:
+        self._check_not_fenced()
+        if not self.is_member():  # the session expired, or all were unbound: an ordinary event
+            _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
+            self._subscription.reopen()
+            self._join()
+        member = self.group.state.members.get(self.me.instance)
+        if self._reports.stateful and member is not None and not member.stateful:
+            self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
+        self.report_changes()
+
+    def is_member(self) -> bool:
+        """Whether this process is a member, as of the group's last refresh.
+
+        Raises
+        ------
+        GroupNotFoundError
+            If the group was deleted since this process joined it.
+        """
+        self._check_not_deleted()
+        return membership_status(self.group.state, self.me.instance, self.incarnation).registered
+
+    def _check_not_deleted(self) -> None:
+        if self.group.state.deletions != self._deletions:
+            raise self.group.deleted()
+
+    def _check_not_fenced(self) -> None:
+        if membership_status(self.group.state, self.me.instance, self.incarnation).fenced:
             newer = self.group.state.members[self.me.instance]
-            with contextlib.suppress(ListenerError):
-                self._report({"lost": self._named(list(self._last_reported))})
-            self._last_reported = {}
+            self._reports.all_lost()
             raise FencedError(
                 f"instance {self.me.instance!r} of group {self.name!r} was started again (on {newer.host}); this query stops, and "
                 "what it has not acknowledged is delivered there. Give each running query its own instanceId and checkpoint",
                 group=self.name,
                 instance=self.me.instance,
             )
-        if not status.registered:  # the session expired, or all were unbound: an ordinary event
-            _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
-            self._subscription.reopen()
-            self._join()
-        member = self.group.state.members.get(self.me.instance)
-        if self._stateful and member is not None and not member.stateful:
-            self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
-        self.report_changes()
 
     def decide(self, events: Callable[[], Sequence[Event]], view: Group | None = None) -> None:
         """Commit what follows from the events; they are computed again after every refresh."""
         group = view or self.group
         loads = self._loads.loads(group.state, group.acks) if self._uses_loads else None
         group.decide(events, self.me.instance, loads)
-        self._names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
+        self._reports.names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
+
+    def decide_queue_changes(self) -> None:
+        """Let the group know queues that match the pattern and are new to it, and queues that were deleted.
+
+        They are listed again on the state on which this is decided: other members may have added or removed a queue meanwhile.
+        """
+        if any(self._subscription.listed(self.group.state)):
+            self._decide_attached(lambda: self._subscription.queue_changes(self.group, self.is_member()))
+
+    def _decide_attached(self, events: Callable[[], Sequence[Event]]) -> None:
+        """As `decide`, where `events` attaches the group to queues. If the group was deleted meanwhile, no queue waits for it."""
+        try:
+            self.decide(events)
+        except GroupNotFoundError:
+            self._subscription.detach_deleted(self.group)
+            raise
 
     def _join(self) -> None:
         incarnation = self.runtime.new_uuid().hex
-        found = {} if self._application is None else self._application.request({"joins": True})
+        found = self._reports.application.request({"joins": True})
         application, executors = found.get("application", ""), tuple(found.get("executors", ()))
         me = replace(self.me, incarnation=incarnation, application=application, executors=executors)
         read, is_back = self._subscription, bool(self.incarnation)
 
         def join() -> Sequence[Event]:
             state = self.group.state
+            if (
+                is_back
+            ):  # as of this attempt: meanwhile the group may have been deleted, or a newer process may have joined
+                self._check_not_deleted()
+                self._check_not_fenced()
             if not read.is_attached(self.group):  # no queue waits for a group that refuses this member
                 self.group.check([Join(me, read.in_group, read.first_starts(state, is_back))])
             read.attach(self.group)
             return [Join(me, read.in_group, read.first_starts(state, is_back))]
 
-        self.decide(join)
+        self._decide_attached(join)
         self.incarnation = incarnation
         self._deletions = self.group.state.deletions
         self.group.refresh()
@@ -245,84 +276,12 @@ class Membership:
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
-        self._warn_of_state([event.partition_id for event in ready])
-        self._report({"revoked": self._named([event.partition_id for event in ready])})
-        for event in ready:
-            self._last_reported.pop(event.partition_id, None)
+        self._reports.revoked([event.partition_id for event in ready])
         self.decide(lambda: self._tracker.drained(self.group.state, self.group.acks, self.incarnation))
 
-    # ---- reports to the application, under `lock`
     def report_changes(self) -> None:
         """Report what the last decision took and gave, before a micro-batch that has the new partitions."""
-        self._report_lost()
-        self._report_owned()
-
-    def _report_lost(self) -> None:
-        mine = owned(self.group.state, self.incarnation)
-        lost = [p for p, base in self._last_reported.items() if p not in mine or mine[p].lineage_epoch != base]
-        planned = self._tracker.planned_ends
-        if not lost:
-            return
-        self._warn_of_state(lost)
-        for partition_id in lost:
-            del self._last_reported[partition_id]
-        done = [p for p in lost if self._is_finished(p, planned[p][1] if p in planned else 0)]
-        rest = [partition_id for partition_id in lost if partition_id not in done]
-        self._report({"revoked": self._named(done), "lost": self._named(rest)})
-
-    def _is_finished(self, partition_id: PartitionId, planned: int) -> bool:
-        """Whether the partition was removed from its queue, and all of its planned messages are acknowledged (S2)."""
-        removed = self.group.state.removed.get(partition_id)
-        return removed is not None and removed[1] >= planned
-
-    def _report_owned(self) -> None:
-        """Report newly owned partitions, and flows that became active or standbys."""
-        mine = owned(self.group.state, self.incarnation)
-        new = [partition_id for partition_id in mine if partition_id not in self._last_reported]
-        owners = {own.flow for own in mine.values()}
-        active = {flow: flow in owners for flow in self.me.flow_names}
-        changed = {
-            flow: is_active
-            for flow, is_active in active.items()
-            if self._last_reported_active.get(flow) is not is_active
-        }
-        if new or changed:
-            self._last_reported.update({partition_id: mine[partition_id].lineage_epoch for partition_id in new})
-            self._last_reported_active = active
-            self._warn_of_state(new)
-            self._report({"assigned": self._named(new), "active": changed})
-
-    def _warn_of_state(self, moved: list[PartitionId]) -> None:
-        if self._stateful and moved:
-            partitions = [(self._names[queue_id], number) for queue_id, number in moved]
-            _log.warning("group %s: %s", self.name, state_stays_behind(self.me.instance, partitions))
-
-    def _report_batch(self) -> None:
-        """Report what each flow owns in the micro-batch that begins, and what it gained and lost since the last micro-batch."""
-        now = {
-            flow: self._named(partitions) for flow, partitions in by_flow(self.group.state, self.incarnation).items()
-        }
-        before = self._last_reported_batch.get("owned", {})
-        flows = {
-            flow: {
-                "gained": [p for p in now.get(flow, []) if p not in before.get(flow, [])],
-                "lost": [p for p in before.get(flow, []) if p not in now.get(flow, [])],
-            }
-            for flow in self.me.flow_names
-        }
-        mine = owned(self.group.state, self.incarnation)
-        epochs = [[*self._named([p])[0], *p, own.epoch] for p, own in sorted(mine.items())]
-        message = {"owned": now, "changes": flows, "epochs": epochs, "incarnation": self.incarnation}
-        if message != self._last_reported_batch:
-            self._last_reported_batch = message
-            self._report({"batch": message})
-
-    def _report(self, message: Message, timeout_s: float | None = None) -> None:
-        if self._application is not None:
-            self._application.request({"group": self.name, **message}, timeout_s)
-
-    def _named(self, partitions: list[PartitionId]) -> list[list[str | int]]:
-        return [[self._names[queue_id], number] for queue_id, number in sorted(partitions)]
+        self._reports.changes(self.group.state, self.incarnation, self._tracker.planned_ends)
 
     # ---- between planner calls, in other threads
     def beat(self, view: Group) -> None:
@@ -359,8 +318,8 @@ class Membership:
 
     # ---- events of the driver
     def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
-        if set(offset.queue_ids.values()) <= self._names.keys():  # else its queues are of another store
-            self._stateful |= stateful
+        if set(offset.queue_ids.values()) <= self._reports.names.keys():  # else its queues are of another store
+            self._reports.stateful |= stateful
             ranges = {} if offset.by_hand else by_id(offset)
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), ranges)
 
@@ -381,8 +340,8 @@ class Membership:
             if self._finished_batch is not None:
                 self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {}, {})
             with contextlib.suppress(ListenerError):
-                self._report_lost()
-                self._report({"revoked": self._named(list(self._last_reported))}, _LAST_BATCH_TIMEOUT_S)
+                self._reports.lost(self.group.state, self.incarnation, self._tracker.planned_ends)
+                self._reports.all_revoked(_LAST_BATCH_TIMEOUT_S)
             if not self.me.static:
                 self.decide(lambda: [Leave(self.me.instance, self.incarnation)])
 

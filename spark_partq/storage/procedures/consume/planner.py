@@ -18,7 +18,6 @@ from spark_partq.core.delivery.barrier import replayable
 from spark_partq.core.delivery.member import may_be_dead, plannable, replayed, start
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import DataLossError, NewerStoreError, PartqError
-from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import Member, Ownership, Status
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
@@ -251,26 +250,18 @@ class Planner:
         """Refresh the queues and their partitions."""
         subscription = self._subscription
         if subscription.check_is_due():
-            self._decide_changes()
+            self.membership.decide_queue_changes()
         subscription.follow_group(self._group.state)
         try:
             subscription.refresh()
         except PartqError:  # perhaps because a queue was deleted a moment ago
-            self._decide_changes()
+            self.membership.decide_queue_changes()
             subscription.follow_group(self._group.state)
             subscription.refresh()
         partition_changes = subscription.partition_changes(self._group.state)
         if partition_changes is not None:
             self.membership.decide(lambda: [partition_changes])
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
-
-    def _decide_changes(self) -> None:
-        def changes() -> list[QueuesChanged]:
-            return self._subscription.queue_changes(self._group.name, self._group.state)
-
-        # The queues are listed again on the state on which this is decided: other members may have added or removed a queue meanwhile.
-        if changes():
-            self.membership.decide(changes)
 
     def _commit_floors(self, acks: list[Ack]) -> list[Ack]:
         """Commit floors that other partitions wait for (S5); returns the acknowledgements that are still to be made."""
@@ -308,7 +299,7 @@ class Planner:
 
     def _pieces(self, queue: QueueState, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
         """The slices of a range. Messages below `delivered` may have been delivered before."""
-        first = self._check_available(table, planned.start, planned.end)
+        first = self._check_available(queue, table, planned.start, planned.end)
         cut = min(max(first, delivered), planned.end)
         return [
             Piece(part, planned.epoch, redelivered)
@@ -324,9 +315,11 @@ class Planner:
             # Messages that the application did not acknowledge before a restart are delivered again.
             planned = self.membership.last_planned(partition_id)
         first = start(self._group.state, self._group.acks, self.membership.incarnation, partition_id, planned)
-        return self._check_available(table, first, table.next_offset)
+        return self._check_available(self._subscription.queues[partition_id[0]].state, table, first, table.next_offset)
 
-    def _check_available(self, table: PartitionTable, start: int, end: int) -> int:
+    def _check_available(self, queue: QueueState, table: PartitionTable, start: int, end: int) -> int:
+        # What the queue gave up with the partition, or copied elsewhere, is not missing, also if the group joined on a map from before that.
+        start = max(start, min(end, queue.removed_ends.get(table.partition, 0)))
         first, last = table.first_offset, table.next_offset
         context = {"queue": table.queue, "partition": table.partition, "group": self._group.name}
         if max(start, end) > last:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import (
@@ -22,15 +22,14 @@ from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.payload.schema import is_readable_as
-from spark_partq.core.queue.decide import is_attached
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.attached import attach, detach_deleted, is_attached
 from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
 from spark_partq.storage.queue.handle import (
     Queue,
-    attach_group,
     barrier_of,
     first_left,
     in_group,
@@ -40,7 +39,7 @@ from spark_partq.storage.queue.handle import (
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.group_copies import check_not_copied
-from spark_partq.storage.replica.table import fenced_error, is_replica
+from spark_partq.storage.replica.table import is_replica
 
 _CHECK_S = 1.0
 
@@ -65,6 +64,7 @@ class Subscription:
         self._opened = tuple(self._queues)
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = self._store.runtime.monotonic_s()
+        self._found: list[Queue] = []  # that were new to the group when they were last listed
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
         self._incarnations: dict[str, str] = {}  # by queue id: the one that this query began to read
 
@@ -100,7 +100,7 @@ class Subscription:
 
     # ---- changes
     def is_attached(self, group: Group) -> bool:
-        return all(is_attached(q.state, group.name, group.state.deletions) for q in self._queues.values())
+        return all(is_attached(queue, group) for queue in self._queues.values())
 
     def attach(self, group: Group) -> None:
         """Attach the group to every queue, so that no message at or above the group's start is removed; then refresh the queues.
@@ -110,11 +110,14 @@ class Subscription:
         ReplicaError
             If the group, as of its last refresh, is a copy; nothing was changed.
         QueueFencedError
-            If a replica has taken over from a queue to which the group is not attached.
         """
         check_not_copied(group)
         for queue in self._queues.values():
-            _attach(queue, group.name, group.state.deletions)
+            attach(queue, group)
+
+    def detach_deleted(self, group: Group) -> None:
+        """Detach the group, which was deleted, from every queue to which this query may have attached it."""
+        detach_deleted([*self._queues.values(), *self._found], group)
 
     def refresh(self) -> None:
         """Refresh the partitions, and after that the queues. Then, for every message above a cut, the later map is known.
@@ -155,18 +158,26 @@ class Subscription:
             except (QueueNotFoundError, QueueNotReadyError) as error:
                 gone[queue_id] = error
         if gone and len(gone) == len(self._queues):
-            first, *_ = gone.values()
-            raise first
+            raise next(iter(gone.values()))
         return tuple(sorted(gone))
 
     def check_is_due(self) -> bool:
         """Whether it is time to list the queues again."""
         return self._store.runtime.monotonic_s() - self._checked_s > _CHECK_S
 
-    def queue_changes(self, group: str, state: GroupState) -> list[QueuesChanged]:
-        """List the queues. Returns those that match the pattern and are new to the group, and those that were deleted; empty without changes.
+    def queue_changes(self, group: Group, is_member: bool) -> list[QueuesChanged]:
+        """List the queues, attach the group to the new ones, and return what has changed; empty without changes.
 
-        It attaches the group to the new ones.
+        If the query is no member, no queue is new: perhaps no member reads it. Raises as `listed`.
+        """
+        deleted, new = self.listed(group.state)
+        self._found = new if is_member else []
+        for queue in self._found:
+            attach(queue, group)
+        return [_changes(self._found, deleted)] if deleted or self._found else []
+
+    def listed(self, state: GroupState) -> tuple[tuple[str, ...], list[Queue]]:
+        """List the queues. Returns the ids of the group's queues that were deleted, and the queues that match the pattern and are new to the group.
 
         Raises
         ------
@@ -178,22 +189,19 @@ class Subscription:
         self._checked_s = self._store.runtime.monotonic_s()
         deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
         if self._settings.queue_pattern is None:
-            return [_changes({}, deleted)] if deleted else []
+            return deleted, []
         found = {queue.state.queue_id: queue for queue in self._readable()}
-        new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
-        gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i)))
-        for queue in new.values():
-            _attach(queue, group, state.deletions)
-        return [_changes(new, gone)] if new or gone else []
+        gone = sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i))
+        return tuple(gone), [queue for queue_id, queue in found.items() if queue_id not in state.queues]
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
         """Partitions and settings of the group's queues that the group does not know yet, as of the last refresh (R2)."""
-        new = {
-            queue.state.queue_id: queue
+        new = [
+            queue
             for queue in self._queues.values()
             if (known := state.queues.get(queue.state.queue_id)) is not None and in_group(queue.state).replaces(known)
-        }
+        ]
         return _changes(new, ()) if new else None
 
     # ---- the barrier (S5)
@@ -334,8 +342,7 @@ class Subscription:
         """
         if planned.group not in ("", group):
             raise CheckpointMismatchError(
-                f"the checkpoint belongs to group {planned.group!r}, this query to {group!r}; "
-                "use that group or another checkpointLocation",
+                f"the checkpoint belongs to group {planned.group!r}, this query to {group!r}; use that group or another checkpointLocation",
                 group=planned.group,
             )
         if self._settings.queue_pattern is None:
@@ -387,13 +394,7 @@ def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
     return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
 
 
-def _attach(queue: Queue, group: str, deletions: int) -> None:
-    attach_group(queue, group, deletions)
-    if queue.state.fenced_by is not None and not is_attached(queue.state, group, deletions):
-        raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
-
-
-def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
+def _changes(new: Iterable[Queue], gone: tuple[str, ...]) -> QueuesChanged:
     # As in Kafka: a queue or partition that is added while a group reads is read from its beginning.
-    starts = {(id_, t.partition): first_left(queue, t) for id_, queue in new.items() for t in queue.partitions}
-    return QueuesChanged({queue_id: in_group(queue.state) for queue_id, queue in new.items()}, starts, gone)
+    starts = {(queue.state.queue_id, t.partition): first_left(queue, t) for queue in new for t in queue.partitions}
+    return QueuesChanged({queue.state.queue_id: in_group(queue.state) for queue in new}, starts, gone)
