@@ -259,9 +259,20 @@ def _take_over(
         return _Primary(False, str(error))
     if state.queue_id != replica.queue_id:
         return _Primary(False, f"queue {queue!r} in {primary.uri} was deleted and created again")
+    if replica.removed and replica.location in state.replicas and state.fenced_by != replica.location:
+        raise ReplicaError(
+            f"queue {queue!r} in {store.uri} was removed as a replica of {primary.uri}, which is there and goes on without it. Use the queue there, or "
+            "replicate it again",
+            queue=queue,
+            location=replica.location,
+        )
     others = [location for location in state.replicas if location != replica.location]
     _check_alone(store, table, replica, others, force)
     try:
+        if (
+            not force and replica.phase is not Phase.PROMOTING
+        ):  # what cannot be copied is told while the primary is in use
+            _check_copies(primary, store, state, table)
         if force and not replica.removed:  # the primary may have been restored to a state before the replica
             know_replica(primary, state, replica.location, replica.replica_id)
         fence(primary, state, replica.location, replica.replica_id)
@@ -272,8 +283,12 @@ def _take_over(
             raise _insist(primary, queue, error) from error
         return _Primary(False, str(error), others)
     try:
-        if replica.phase is not Phase.PROMOTING and _copy_the_rest(primary, store, queue, table):
-            return _Primary(True, "", others)
+        if replica.phase is not Phase.PROMOTING:
+            settled_groups(
+                open_queue(primary, queue)
+            )  # a reset that was announced before the fence is either copied or void
+            if _copy(primary, store, queue, table):
+                return _Primary(True, "", others)
         # The process that began this promotion may have taken the primary for lost. No pass begins any more.
         return _Primary(True, _left_behind(primary, store, queue), others)
     except PartqError as error:
@@ -282,9 +297,18 @@ def _take_over(
         return _Primary(True, str(error), others)
 
 
-def _copy_the_rest(primary: Store, store: Store, queue: str, table: ReplicaTable) -> bool:
-    """Run the last pass. Returns False if another process has begun the promotion meanwhile."""
-    settled_groups(open_queue(primary, queue))  # a reset that was announced before the fence is either copied or void
+def _check_copies(primary: Store, store: Store, state: QueueState, table: ReplicaTable) -> None:
+    """Refuse what the last pass would refuse, unless another process has begun the promotion."""
+    try:
+        Replicator(primary, state.name, store.uri, store.storage_options).check(state)
+    except PartqError:
+        now = table.refresh()
+        if now is None or not now.takes_over:
+            raise
+
+
+def _copy(primary: Store, store: Store, queue: str, table: ReplicaTable) -> bool:
+    """Run a pass. Returns False if another process has begun the promotion meanwhile."""
     try:
         Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
     except PartqError:

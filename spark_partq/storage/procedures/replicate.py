@@ -28,7 +28,7 @@ from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.closed_groups import closed, is_used, unused_error
 from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
 from spark_partq.storage.replica.explained import Read, explains, go_on
-from spark_partq.storage.replica.following import follow, follows_another
+from spark_partq.storage.replica.following import check_source, follow, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.parts import Part, each, held_back, in_use, parts
 from spark_partq.storage.replica.readers import Readers
@@ -37,11 +37,9 @@ from spark_partq.storage.replica.table import (
     Options,
     ReplicaTable,
     check_apart,
-    fenced_error,
     log_of,
     next_offset,
     reaching,
-    replica_role,
 )
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
@@ -92,11 +90,10 @@ class Replicator:
             If the other store cannot hold the replica; nothing was written.
         """
         self._check_follows()
-        state = self._check_source()
+        state = check_source(self.store, self.queue, self._taking_over)
         with reaching(self.target):
             self._check_target(state)
-            if state.settings.durable:
-                self.target.force_writes()
+            self._force_writes(state.settings.durable)
             followed = follow(self._table(self.queue), self.store, state)
         known_as = "" if followed is None else followed.replica_id
         know_replica(self.store, state, self.target.uri, known_as)
@@ -112,7 +109,7 @@ class Replicator:
             If another replica took over.
         """
         replica = self._check_follows()
-        state = self._check_source()
+        state = check_source(self.store, self.queue, self._taking_over)
         with reaching(self.target):
             follows = replica is not None and not follows_another(self.target, replica, self.store, state)
         if replica is None or not follows or replica.queue_id != state.queue_id or replica.removed:
@@ -123,13 +120,12 @@ class Replicator:
                 location=self.target.uri,
             )
         with reaching(self.target):
-            if state.settings.durable:
-                self.target.force_writes()
+            self._force_writes(state.settings.durable)
             commits, problems = self._pass(state)
             report = complete.SyncReport(commits, self._lag(state))
             now = self._replica(self.queue)
             if now is not None and now.replica_id == replica.replica_id:  # else a pass of a new primary has begun
-                complete.has_ended(self.target, self.queue, report.total_lag)
+                self._has_ended(self.queue, report.total_lag)
         if problems:
             raise problems[0]
         return report
@@ -147,6 +143,7 @@ class Replicator:
             if together is None:
                 continue  # the group is used there, with another of its queues
             try:
+                self._force_writes(*(queue.durable for queue in group.state.queues.values()))
                 copies = [self._copy(folder, tuple(read.values())) for folder in group_tables(group)]
                 captured += reversed([(set(read.values()), copy, list(copy.steps())) for copy in copies])
             except ReplicaError as error:
@@ -174,17 +171,26 @@ class Replicator:
         commits += sum(copy.apply(steps) for names, copy, steps in captured if names.isdisjoint(behind))
         for part in done:
             if part.was_whole and part.state.name != self.queue:
-                complete.has_ended(self.target, part.state.name, 0)
+                self._has_ended(part.state.name)
         return commits, problems
+
+    def _has_ended(self, queue: str, lag: int = 0) -> None:
+        complete.has_ended(self.target, queue, self._replica_ids[queue], self._incarnations[queue], lag)
 
     def _begin(self, part: Part) -> None:
         """Read what is new in a queue."""
         state = part.state
         if state.name != self.queue:
             self._is_another(state.name)
+        self._force_writes(state.settings.durable)
         part.manifests = self._manifests(state)
         part.was_whole = part.manifests.lacked and complete.begin(self.target, state)
         part.read = self._read_queue(state)
+
+    def _force_writes(self, *durable: bool) -> None:
+        """If one asks for it, force to the disk what is written there, before anything of it is."""
+        if any(durable):
+            self.target.force_writes()
 
     def _is_another(self, queue: str) -> bool:
         """Whether the copy of the queue there is another one than the copy that is remembered. If so, the remembered one is forgotten."""
@@ -219,7 +225,6 @@ class Replicator:
         known = self._marks.get(state.name)
         if known is None and control.version >= 0:
             known = explains(queue_state(self.target, state.name))
-
         if known in (None, explains(state)):
             commits = go_on(self.target, partitions, state) + control.apply(steps)
         else:
@@ -231,11 +236,14 @@ class Replicator:
         self._marks[state.name] = explains(state)
         return commits
 
+    def check(self, state: QueueState) -> None:
+        """Refuse, before anything is changed, what a pass of the queue in that state would refuse."""
+        for error in self._check_history(self._readers.of(state)).values():
+            raise error
+
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> dict[str, PartqError]:
         """Refuse, before anything is copied, a replica if the history of one of its tables differs from its original's.
-
-        Returns by name the groups that cannot be copied although nothing uses them there, and why.
-        """
+        Returns by name the groups that cannot be copied although nothing uses them there, and why."""
         copies = [self._copy(folder, (self.queue,)) for folder in queue_tables(self.target, self.queue)]
         self.target.map(lambda copy: copy.check_history(), copies)
         unused: dict[str, PartqError] = {}
@@ -286,7 +294,7 @@ class Replicator:
     def _copy(self, folder: str, owners: tuple[str, ...]) -> TableCopy:
         self._owners[folder] = owners
         if folder not in self._copies:
-            ask, gone = partial(self._check_open, folder), partial(self._is_deleted, folder)
+            ask, gone = partial(self._check_open, folder), partial(self._is_gone, folder)
             self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask, gone)
         return self._copies[folder]
 
@@ -301,8 +309,10 @@ class Replicator:
         return self._incarnations.get(state.name) != state.incarnation and complete.lacks(self.target, state)
 
     def _announce(self, folder: str, version: int) -> None:
-        """Announce a jump before it is made, so that a promotion can take its version's place. No jump is made after the promotion has begun."""
-        self._table(self.queue).decide(lambda replica: decide_replica.announce_jump(replica, folder, version))
+        """Announce a jump to each queue of the table before it is made, so that a promotion can take its version's place. No jump is made after the
+        promotion has begun."""
+        for queue in {self.queue, *self._owners[folder]}:
+            self._table(queue).decide(lambda replica: decide_replica.announce_jump(replica, folder, version))
         self._check_open(folder)
 
     def _check_open(self, folder: str) -> None:
@@ -318,8 +328,10 @@ class Replicator:
                     location=self.target.uri,
                 )
 
-    def _is_deleted(self, folder: str) -> bool:
-        return all(self._replica(queue) is None for queue in {self.queue, *self._owners[folder]})
+    def _is_gone(self, folder: str) -> bool:
+        """Whether every replica to which that copy belongs was deleted, or is another one than when the pass began."""
+        replicas = {queue: self._replica(queue) for queue in self._owners[folder]}
+        return all(r is None or self._replica_ids.get(q, r.replica_id) != r.replica_id for q, r in replicas.items())
 
     def _lag(self, state: QueueState) -> dict[int, int]:
         lag = {}
@@ -341,18 +353,6 @@ class Replicator:
         if replica is not None:
             decide_replica.check_follows(replica)
         return replica
-
-    def _check_source(self) -> QueueState:
-        state = queue_state(self.store, self.queue)
-        if not state.usable:
-            raise ReplicaError(f"queue {self.queue!r} in {self.store.uri} is {state.status}", queue=self.queue)
-        if state.fenced_by is not None and not self._taking_over:
-            raise fenced_error(self.store, state, state.fenced_by)
-        if replica_role(self.store, self.queue) == "replica":
-            raise ReplicaError(
-                f"queue {self.queue!r} in {self.store.uri} is a replica itself; replicate its primary", queue=self.queue
-            )
-        return state
 
     def _check_target(self, state: QueueState) -> None:
         check_apart(self.store, self.target, self.queue)

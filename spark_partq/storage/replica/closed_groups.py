@@ -13,7 +13,7 @@ from spark_partq.storage.store import Store, group_folder
 
 
 def closed(store: Store, target: Store, copies: Collection[TableCopy]) -> list[str]:
-    """The folders of those of a group's tables that a promotion there has closed, of a queue that was promoted there once or was deleted there.
+    """The folders of those of a group's tables that a promotion there has closed.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def _is_closed(store: Store, target: Store, copy: TableCopy) -> bool:
 def is_used(target: Store, folders: Collection[str]) -> bool:
     """Whether a group was used there after its tables were closed, or the queue is there with whose promotion they were.
 
-    It is not if the promotion died, or was cancelled, before the queue was deleted there.
+    It is not if the promotion died, or was cancelled.
     """
     queues = [ReplicaTable(target, queue).refresh() for queue in target.named("queues")]
     promoted = [queue.incarnation for queue in queues if queue is not None and queue.promoted]
@@ -48,8 +48,8 @@ def is_used(target: Store, folders: Collection[str]) -> bool:
 
 def unused_error(target: Store, group: str) -> ReplicaError:
     return ReplicaError(
-        f"group {group!r} is not copied: a promotion in {target.uri} closed its copy, and the queue of that promotion was deleted there. Nothing has "
-        f"used the group there since. If nobody is to use it there, move the folder {group_folder(group)} of that store to another place; the next "
+        f"group {group!r} is not copied: a promotion in {target.uri} closed its copy, and did not end, or its queue was deleted there. Nothing has used "
+        f"the group there since. If nobody is to use it there, move the folder {group_folder(group)} of that store to another place; the next "
         "pass then copies the group",
         group=group,
         location=target.uri,

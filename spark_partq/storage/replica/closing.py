@@ -15,7 +15,6 @@ from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.log import Conflict, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import encode_checkpoint
 from spark_partq.storage.replica.copied_files import put_same
-from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.rows import version_of
 from spark_partq.storage.store import Store
 
@@ -67,16 +66,9 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], tak
 
 
 def was_closed(store: Store, target: Store, folder: str) -> bool:
-    """Whether a promotion there has closed the copy of a table: the copy has a mark that the original lacks.
-
-    A promotion that has not ended, or was cancelled, does not count: then the table is not in use there.
-    """
+    """Whether a promotion there has closed the copy of a table: the copy has a mark that the original lacks."""
     original, copy = (_marks(DeltaLog(of, folder, f"the table {folder}")) for of in (store, target))
-    if copy <= original:
-        return False
-    replicas = [ReplicaTable(target, queue).refresh() for queue in target.named("queues")]
-    not_ended = {f"{CLOSED}/{replica.incarnation}" for replica in replicas if replica and not replica.promoted}
-    return not copy <= original | not_ended
+    return not copy <= original
 
 
 def is_last(table: DeltaLog, incarnations: Collection[str]) -> bool:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.log.folder import MAX_HINT_BYTES
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.table import SYNCED
+from spark_partq.storage.replica.table import SYNCED, ReplicaTable
 from spark_partq.storage.store import Store, queue_folder
 
 
@@ -27,8 +29,21 @@ class SyncReport:
 
 
 def is_complete(target: Store, queue: str) -> bool:
-    """Whether a pass has ended. If the copy then got messages of a later incarnation: whether a pass has ended since."""
-    return target.files.info(_path(queue)) is not None
+    """Whether a pass has ended. If the copy then got messages of a later incarnation: whether a pass has ended since.
+
+    A pass that stood still may say late that it has ended. That counts only for the replica and the incarnation that it copied.
+    """
+    try:
+        told = json.loads(target.files.read(_path(queue), MAX_HINT_BYTES))
+    except FileMissing:
+        return False
+    except (ValueError, FileTooLarge):  # a power cut may have left it empty
+        return True
+    if not isinstance(told, dict) or "replica_id" not in told:  # of an older program
+        return True
+    replica = ReplicaTable(target, queue).refresh()
+    is_of_it = replica is not None and replica.replica_id == told["replica_id"]
+    return is_of_it and incarnation_there(target, queue) == told.get("incarnation")
 
 
 def is_whole(target: Store, replica: ReplicaState) -> bool:
@@ -36,9 +51,10 @@ def is_whole(target: Store, replica: ReplicaState) -> bool:
     return replica.phase is Phase.PROMOTING or is_complete(target, replica.queue)
 
 
-def has_ended(target: Store, queue: str, lag: int) -> None:
-    """Record that a pass has ended, and how many messages it left."""
-    target.files.put(_path(queue), json.dumps({"at": target.now().isoformat(), "lag": lag}).encode())
+def has_ended(target: Store, queue: str, replica_id: str, incarnation: str, lag: int) -> None:
+    """Record that a pass has ended that copied to that replica from that incarnation of the queue, and how many messages it left."""
+    told = {"at": target.now().isoformat(), "lag": lag, "replica_id": replica_id, "incarnation": incarnation}
+    target.files.put(_path(queue), json.dumps(told).encode())
 
 
 def begin(target: Store, state: QueueState) -> bool:

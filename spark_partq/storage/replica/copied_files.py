@@ -50,17 +50,18 @@ def _output(target: Store, path: str) -> Output:
         ) from error
 
 
-def put_same(files: Files, path: str, data: bytes) -> None:
-    """Put a file, unless the same file is there already; raises `FileAlreadyExists` if another one is."""
+def put_same(files: Files, path: str, data: bytes) -> bool:
+    """Put a file, unless the same file is there already; raises `FileAlreadyExists` if another one is. Returns whether it was put."""
     for attempt in range(_ATTEMPTS):
         try:
             files.put_if_absent(path, data)
-            return
+            return True
         except FileAlreadyExists:
             # An object store may give this answer when two processes put the file at the same time and neither file is there yet.
             with contextlib.suppress(FileMissing, FileTooLarge):
                 if files.read(path, len(data)) == data:
-                    return
+                    return False
                 raise
             if attempt == _ATTEMPTS - 1:
                 raise
+    raise AssertionError("the last attempt ends in one way or the other")

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide
 from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.complete import incarnation_there
-from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.replica.table import ReplicaTable, fenced_error, replica_role
 from spark_partq.storage.store import Store
+
+
+def check_source(store: Store, queue: str, taking_over: bool = False) -> QueueState:
+    """Refuse a queue that cannot be followed, and return its state.
+
+    Parameters
+    ----------
+    taking_over : bool
+        The pass is the last one, after the queue was fenced.
+
+    Raises
+    ------
+    ReplicaError, QueueFencedError, NotAStoreError, QueueNotFoundError
+    """
+    state = queue_state(store, queue)
+    if not state.usable:
+        raise ReplicaError(f"queue {queue!r} in {store.uri} is {state.status}", queue=queue)
+    if state.fenced_by is not None and not taking_over:
+        raise fenced_error(store, state, state.fenced_by)
+    if replica_role(store, queue) == "replica":
+        raise ReplicaError(f"queue {queue!r} in {store.uri} is a replica itself; replicate its primary", queue=queue)
+    return state
 
 
 def follow(table: ReplicaTable, primary: Store, state: QueueState) -> ReplicaState | None:

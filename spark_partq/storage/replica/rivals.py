@@ -67,8 +67,11 @@ def went_on_without(target: Store, replica: ReplicaState, asking: Asking) -> boo
     """Whether the replica follows another primary, where a promotion has ended the asking queue's incarnation."""
     if replica.primary == asking.primary or asking.incarnation is None:
         return False
-    with contextlib.suppress(PartqError, OSError, FileMissing):  # its first pass may not have ended
-        return asking.incarnation in {former.incarnation for former in queue_state(target, replica.queue).former}
+    for knows in (target, target.sibling(replica.primary)):  # until its first pass has ended the replica does not know
+        with contextlib.suppress(PartqError, OSError, FileMissing):
+            state = queue_state(knows, replica.queue)
+            if state.queue_id == replica.queue_id and asking.incarnation in {f.incarnation for f in state.former}:
+                return True
     return False
 
 

@@ -60,8 +60,8 @@ class TableCopy:
         Called with (folder, version) before a jump; raises if no jump may be made.
     before_delete : function
         Called after the copy's files were listed; raises if the copy is no longer a copy.
-    is_deleted : function
-        Called after a jump: whether the replica was deleted.
+    is_gone : function
+        Called after a checkpoint was put: whether the replica was deleted, or is another one by now.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class TableCopy:
         folder: str,
         before_jump: Callable[[str, int], None] = lambda *_: None,
         before_delete: Callable[[], None] = lambda: None,
-        is_deleted: Callable[[], bool] = lambda: False,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source, self._target, self.folder = source, target, folder
-        self._before_jump, self._before_delete, self._is_deleted = before_jump, before_delete, is_deleted
+        self._before_jump, self._before_delete, self._is_gone = before_jump, before_delete, is_gone
         self._from, self._to = LogFolder(source, folder), LogFolder(target, folder)
         self._version: int | None = None  # not known yet
         self._token: str | None = None  # of the copy's last version
@@ -280,7 +280,6 @@ class TableCopy:
             self._version, self._token = step.version, step.token
             if step.jump:
                 self._checkpoint, jumped = step.version, True
-                self._check_jump(file)
             cleaned |= step.cleaned
         if self.version > before:
             self._mirror_checkpoint(jumped)
@@ -288,22 +287,23 @@ class TableCopy:
             self.tidy()
         return self.version - before
 
-    def _check_jump(self, path: str) -> None:
-        """Take a jump back if the replica was deleted meanwhile: readers of a queue that is made there would take the checkpoint for the queue's."""
-        began_s = self._source.runtime.monotonic_s()
-        if self._is_deleted():
-            if self._source.runtime.monotonic_s() - began_s < ACT_S:
-                self._target.files.delete(path)
-            self._before_delete()
-
     def _may_be_untidy(self) -> bool:
         """Whether files may be left over: by a process that died here or in the primary, or because they were too young to delete."""
         return self._tidied_s is None or self._source.runtime.monotonic_s() - self._tidied_s > SPARE_S
 
     def _put(self, path: str, data: bytes) -> None:
-        """Put a file of the log, unless the same file is there already; raises `FileAlreadyExists` if another one is."""
+        """Put a file of the log, unless the same file is there already; raises `FileAlreadyExists` if another one is.
+
+        A checkpoint is taken back if the replica is gone meanwhile. Readers of a queue that is made there, or of the copy of another primary, would
+        take the checkpoint for theirs. An entry says itself of which table and which history it is.
+        """
         self._target.files.make_folder(self._to.path)
-        put_same(self._target.files, path, data)
+        is_new = put_same(self._target.files, path, data)
+        began_s = self._source.runtime.monotonic_s()
+        if is_new and path.endswith(".parquet") and self._is_gone():
+            if self._source.runtime.monotonic_s() - began_s < ACT_S:
+                self._target.files.delete(path)
+            self._before_delete()
 
     def _mirror_checkpoint(self, trim: bool) -> None:
         """Copy a checkpoint of versions that the copy has, and delete the part of the log before it that the source has deleted."""

@@ -94,11 +94,11 @@ def test_a_deletion_does_not_undo_a_later_change(store: str) -> None:
     queue, remove = opened(store), scale._remove_the_rest
     goes = sum(p.depth for p in partq.describe_queue(store, "q").partitions if p.partition >= 2)
 
-    def meanwhile(of: Queue, partitions: int, confirm_lost: int | None) -> None:
+    def meanwhile(of: Queue, started: QueueState, partitions: int, confirm_lost: int | None) -> None:
         if of.state.scaling is None:
             reader.all()
             partq.scale(store, "q", 1)
-        remove(of, partitions, confirm_lost)
+        remove(of, started, partitions, confirm_lost)
 
     opens = scale.open_generation
 

@@ -87,7 +87,6 @@ class Subscription:
             for table in queue.partitions:
                 yield (queue.state.queue_id, table.partition), table
 
-    # ---- names and ids
     def offset(self, group: str, instance: str, ranges: Mapping[PartitionId, Range]) -> StreamOffset:
         """The offset of a plan that Spark keeps: the ranges by the queues' names, and the queues' ids."""
         ids = self.queue_ids
@@ -158,7 +157,8 @@ class Subscription:
             except (QueueNotFoundError, QueueNotReadyError) as error:
                 gone[queue_id] = error
         if gone and len(gone) == len(self._queues):
-            raise next(iter(gone.values()))
+            first, *_ = gone.values()
+            raise first
         return tuple(sorted(gone))
 
     def check_is_due(self) -> bool:
