@@ -52,7 +52,9 @@ def _output(target: Store, path: str) -> Output:
 
 def put_same(files: Files, path: str, data: bytes) -> bool:
     """Put a file, unless the same file is there already; raises `FileAlreadyExists` if another one is. Returns whether it was put."""
-    for attempt in range(_ATTEMPTS):
+    attempts = 0
+    while True:
+        attempts += 1
         try:
             files.put_if_absent(path, data)
             return True
@@ -62,6 +64,5 @@ def put_same(files: Files, path: str, data: bytes) -> bool:
                 if files.read(path, len(data)) == data:
                     return False
                 raise
-            if attempt == _ATTEMPTS - 1:
+            if attempts == _ATTEMPTS:
                 raise
-    raise AssertionError("the last attempt ends in one way or the other")

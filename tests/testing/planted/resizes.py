@@ -15,16 +15,15 @@ from tests.storage.procedures import test_copy_stuck_resized as copies
 from tests.storage.procedures import test_delete_messages as deletions
 from tests.storage.procedures import test_removed_below_cuts as removals
 from tests.storage.procedures import test_scale as scaled
+from tests.storage.procedures import test_scale_measured as measured
 from tests.storage.procedures import test_scale_modes as modes
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
-    DELETED_AND_BACK,
     DOWN_AND_UP,
     DRAINED,
     LATE,
     LEFT_IN_THE_PARENT,
     LEFT_TO_TWO_GROUPS,
-    MEANWHILE_NOBODY,
     OFTEN,
     READ_OFTEN,
     TWO_GROUPS,
@@ -192,16 +191,13 @@ def a_partition_comes_back_where_the_look_says(original, decision, queues_, star
     return original(decision, queues_, starts, cause)
 
 
-@bug("storage.queue.handle:first_left", change=as_is(DELETED_AND_BACK))
-def a_partition_comes_back_from_its_beginning(original, queue, table):
-    """A group that is new to a partition begins at what was removed."""
-    return 0
-
-
-@bug("storage.procedures.partition_map:update_groups", change=as_is(MEANWHILE_NOBODY))
-def groups_are_not_told_before_a_partition_comes_back(original, queue):
-    """A group does not hear that a partition was removed before it is there again."""
-    return False
+@bug(
+    "storage.procedures.consume.planner:Planner._check_available",
+    test=lambda: in_a_store(measured.test_a_group_joins_on_a_former_map, True),
+)
+def what_was_copied_elsewhere_counts_as_lost(original, planner, queue, table, start, end):
+    """A group that begins at messages which were copied out of the parent fails for ever."""
+    return original(planner, replace(queue, removed_ends={}), table, start, end)
 
 
 @bug(f"{CHANGES}:add_queues", test=lambda: groups.test_a_stale_look_changes_nothing(2, False))

@@ -128,12 +128,6 @@ SEALED_OFTEN = replace(
     faults=Faults(slow=0.3),
     scalings=tuple(Scaling(0.1 + 0.2 * n, 1 + n % 3) for n in range(8)),
 )
-# The same, and what goes is lost.
-DELETED_AND_BACK = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 1, "delete"), Scaling(2.0, 3)))
-# The same, while the group has no members.
-MEANWHILE_NOBODY = replace(
-    DELETED_AND_BACK, queries=(QuerySetup("g", "g-0", ends_s=0.8), QuerySetup("g", "g-1", begins_s=3.0))
-)
 DRAINED = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 2, "drain"),))
 # A sink with a batch of many rows, of which two processes run, and maps that change under it.
 TWINS = replace(
