@@ -269,10 +269,8 @@ def _take_over(
     others = [location for location in state.replicas if location != replica.location]
     _check_alone(store, table, replica, others, force)
     try:
-        if (
-            not force and replica.phase is not Phase.PROMOTING
-        ):  # what cannot be copied is told while the primary is in use
-            _check_copies(primary, store, state, table)
+        if not force and replica.phase is not Phase.PROMOTING:
+            _check_copies(primary, store, state, table)  # while the primary is still in use
         if force and not replica.removed:  # the primary may have been restored to a state before the replica
             know_replica(primary, state, replica.location, replica.replica_id)
         fence(primary, state, replica.location, replica.replica_id)
@@ -284,9 +282,8 @@ def _take_over(
         return _Primary(False, str(error), others)
     try:
         if replica.phase is not Phase.PROMOTING:
-            settled_groups(
-                open_queue(primary, queue)
-            )  # a reset that was announced before the fence is either copied or void
+            # A reset that was announced before the fence is either copied or void.
+            settled_groups(open_queue(primary, queue))
             if _copy(primary, store, queue, table):
                 return _Primary(True, "", others)
         # The process that began this promotion may have taken the primary for lost. No pass begins any more.

@@ -67,9 +67,8 @@ class _Watched:
         if is_copy(self.group):
             return True
         state, beats, first = self.group.state, self.group.acks.beats, self.first_beats
-        alive = all(
-            beats.get(i, 0) != first.get(i, beats.get(i, 0)) for i in (m.incarnation for m in state.members.values())
-        )
+        incarnations = [member.incarnation for member in state.members.values()]
+        alive = all(i in first and beats.get(i, 0) != first[i] for i in incarnations)
         return state.status is Status.READY and alive
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from spark_partq.core.errors import OtherHistoryError, ReplicaError
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.replica.closing import is_last, was_closed
+from spark_partq.storage.replica.closing import ends_with_mark, was_closed, was_closed_by
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store, group_folder
@@ -43,7 +43,7 @@ def is_used(target: Store, folders: Collection[str]) -> bool:
     queues = [ReplicaTable(target, queue).refresh() for queue in target.named("queues")]
     promoted = [queue.incarnation for queue in queues if queue is not None and queue.promoted]
     tables = [DeltaLog(target, folder, f"the table {folder}") for folder in folders]
-    return any(not is_last(table, promoted) for table in tables)
+    return any(was_closed_by(table, promoted) or not ends_with_mark(table) for table in tables)
 
 
 def unused_error(target: Store, group: str) -> ReplicaError:

@@ -71,13 +71,16 @@ def was_closed(store: Store, target: Store, folder: str) -> bool:
     return not copy <= original
 
 
-def is_last(table: DeltaLog, incarnations: Collection[str]) -> bool:
-    """Whether nothing was committed to a table since it was closed, and none of these promotions has closed it."""
+def was_closed_by(table: DeltaLog, incarnations: Collection[str]) -> bool:
+    """Whether one of these promotions has closed a table."""
+    return not _marks(table).isdisjoint(f"{CLOSED}/{incarnation}" for incarnation in incarnations)
+
+
+def ends_with_mark(table: DeltaLog) -> bool:
+    """Whether nothing was committed to a table since it was closed."""
     table.refresh()
-    marks = {app: txn.version for app, txn in table.snapshot.transactions.items() if app.startswith(CLOSED)}
-    if not marks.keys().isdisjoint(f"{CLOSED}/{incarnation}" for incarnation in incarnations):
-        return False
-    return table.version in marks.values() or table.log.read(table.version).operation == "CLOSE REPLICA"
+    until = {txn.version for app, txn in table.snapshot.transactions.items() if app.startswith(CLOSED)}
+    return table.version in until or table.log.read(table.version).operation == "CLOSE REPLICA"
 
 
 def _marks(table: DeltaLog) -> set[str]:

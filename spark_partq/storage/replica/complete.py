@@ -42,8 +42,11 @@ def is_complete(target: Store, queue: str) -> bool:
     if not isinstance(told, dict) or "replica_id" not in told:  # of an older program
         return True
     replica = ReplicaTable(target, queue).refresh()
-    is_of_it = replica is not None and replica.replica_id == told["replica_id"]
-    return is_of_it and incarnation_there(target, queue) == told.get("incarnation")
+    if (
+        replica is None or replica.takes_over
+    ):  # it was whole when its promotion began, and has another incarnation since
+        return replica is not None
+    return replica.replica_id == told["replica_id"] and incarnation_there(target, queue) == told.get("incarnation")
 
 
 def is_whole(target: Store, replica: ReplicaState) -> bool:

@@ -240,9 +240,7 @@ class Membership:
 
         def join() -> Sequence[Event]:
             state = self.group.state
-            if (
-                is_back
-            ):  # as of this attempt: meanwhile the group may have been deleted, or a newer process may have joined
+            if is_back:  # since the last refresh the group may have been deleted, or a newer process may have joined
                 self._check_not_deleted()
                 self._check_not_fenced()
             if not read.is_attached(self.group):  # no queue waits for a group that refuses this member
