@@ -7,8 +7,8 @@ import threading
 
 # Their queries run in programs with a JVM of their own.
 PROGRAMS = "tests/spark/test_jobs.py", "tests/spark/test_readme.py"
-# The others leave them the processors: two are the longest, and Spark gives a process of the programs' queries ten seconds to start.
-FIRST = ("spark", "storage", "programs")
+# The others leave these the processors, as Spark gives a process that plans a query's micro-batches ten seconds to start.
+FIRST = ("spark", "programs")
 SUITES = {
     "spark": ["tests/spark", "--plain=without", *(f"--ignore={path}" for path in PROGRAMS)],
     "programs": [*PROGRAMS],  # a local cluster is four JVMs, which start slowly where all suites run
