@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -270,7 +270,8 @@ def _take_over(
     _check_alone(store, table, replica, others, force)
     try:
         if not force and replica.phase is not Phase.PROMOTING:
-            _check_copies(primary, store, state, table)  # while the primary is still in use
+            # While the primary is still in use.
+            _unless_begun(table, lambda: Replicator(primary, queue, store.uri, store.storage_options).check(state))
         if force and not replica.removed:  # the primary may have been restored to a state before the replica
             know_replica(primary, state, replica.location, replica.replica_id)
         fence(primary, state, replica.location, replica.replica_id)
@@ -284,7 +285,8 @@ def _take_over(
         if replica.phase is not Phase.PROMOTING:
             # A reset that was announced before the fence is either copied or void.
             settled_groups(open_queue(primary, queue))
-            if _copy(primary, store, queue, table):
+            last = Replicator(primary, queue, store.uri, store.storage_options, taking_over=True)
+            if _unless_begun(table, last.sync):
                 return _Primary(True, "", others)
         # The process that began this promotion may have taken the primary for lost. No pass begins any more.
         return _Primary(True, _left_behind(primary, store, queue), others)
@@ -294,20 +296,10 @@ def _take_over(
         return _Primary(True, str(error), others)
 
 
-def _check_copies(primary: Store, store: Store, state: QueueState, table: ReplicaTable) -> None:
-    """Refuse what the last pass would refuse, unless another process has begun the promotion."""
+def _unless_begun(table: ReplicaTable, act: Callable[[], object]) -> bool:
+    """Call `act`, whose errors count for nothing if another process has begun the promotion meanwhile. Returns False in that case."""
     try:
-        Replicator(primary, state.name, store.uri, store.storage_options).check(state)
-    except PartqError:
-        now = table.refresh()
-        if now is None or not now.takes_over:
-            raise
-
-
-def _copy(primary: Store, store: Store, queue: str, table: ReplicaTable) -> bool:
-    """Run a pass. Returns False if another process has begun the promotion meanwhile."""
-    try:
-        Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
+        act()
     except PartqError:
         now = table.refresh()
         if now is None or not now.takes_over:

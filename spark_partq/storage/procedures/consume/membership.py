@@ -22,7 +22,7 @@ from spark_partq.core.group.facts import Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.consume.application import Application, Connect
+from spark_partq.storage.procedures.consume.application import Connect, NullApplication
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.reports import Reports
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -94,7 +94,6 @@ class Membership:
         # Queues whose partitions that shall be removed are drained by this group; the planner sets it.
         self.drained_queues: list[str] = []
         self._reports = Reports(group, me)
-        self._application: Application | None = None
 
     # ---- for the planner, under `lock`
     def join_unless_member(self, then: Callable[[], None], anew: bool = False) -> None:
@@ -104,9 +103,9 @@ class Membership:
         """
         self.called_s = self.runtime.monotonic_s()
         if not self.incarnation:
-            if self._application is None:
+            if isinstance(self._reports.application, NullApplication):
                 registration = {"group": self.name, "instance": self.me.instance, "store": self.store.uri}
-                self._application = self._reports.application = self._connect(registration, self)
+                self._reports.application = self._connect(registration, self)
             self.me = replace(self.me, anew=anew)
             self._join()
             joined = self.group.state.members.get(self.me.instance)
@@ -345,7 +344,7 @@ class Membership:
 
     def _in_flight(self) -> bool:
         """Whether a planned range may not have finished yet."""
-        if self._manual or self._application is None or not self._application.connected:
+        if self._manual or not self._reports.application.connected:
             return False
         done = {} if self._finished_batch is None else self._finished_batch.ranges
         with self.lock:
