@@ -202,11 +202,10 @@ def make_tables(queue: Queue, partitions: Iterable[int]) -> None:
         if table.create(grace_ms, check):
             made.append(table)
 
-    tables = [queue.table(number) for number in partitions if number not in queue.state.all_partitions]
-    if not tables:
-        return
     try:
-        queue.store.map(make, tables)
+        queue.store.map(
+            make, [queue.table(number) for number in partitions if number not in queue.state.all_partitions]
+        )
         check()  # a deletion that has begun meanwhile may have looked for tables before
     except (QueueNotFoundError, QueueNotReadyError):
         queue.store.map(PartitionTable.take_back, made)
