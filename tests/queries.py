@@ -183,6 +183,12 @@ class Engine(ABC):
 
     def _run(self) -> None:
         try:
+            self._run_batches()
+        except BaseException as error:
+            self._error = error
+
+    def _run_batches(self) -> None:
+        try:
             batch = self.checkpoint.last_planned()
             if batch > self.checkpoint.last_committed():
                 self._execute(batch)
@@ -191,8 +197,6 @@ class Engine(ABC):
                 if not self._next() and self._available_now:
                     break
                 self._leaving.wait(max(0.0, began_s + self._every_s - time.monotonic()))
-        except BaseException as error:
-            self._error = error
         finally:
             self.ended()
 
@@ -261,7 +265,7 @@ class Query(Engine):
             driver().terminated(self._member)
         self._reader.stop()
         planner = self._reader._planner
-        client = None if planner is None else planner.membership._application
+        client = None if planner is None else planner.membership._reports.application
         if isinstance(client, channel.DriverClient) and client._connection is not None:
             client._connection.close()  # as the end of a planner's process does
 
