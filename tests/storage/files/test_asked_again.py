@@ -35,8 +35,11 @@ def direct(place: ObjectStore) -> Files:
 
 @pytest.fixture
 def files(place: ObjectStore, direct: Files) -> Files:
-    through = {"aws_endpoint_url": place.proxy.endpoint, "timeout": "100ms"}
-    return open_files(f"s3://{BUCKET}/store", {**place.options, **through})
+    return through_the_proxy(place, timeout="100ms")
+
+
+def through_the_proxy(place: ObjectStore, **options: str) -> Files:
+    return open_files(f"s3://{BUCKET}/store", {**place.options, "aws_endpoint_url": place.proxy.endpoint, **options})
 
 
 @pytest.mark.parametrize(
@@ -97,9 +100,10 @@ def test_a_put_under_a_condition_that_is_not_answered(place: ObjectStore, files:
     direct.delete_folder("c")
 
 
-def test_a_connection_that_always_fails(place: ObjectStore, files: Files) -> None:
+def test_a_connection_that_always_fails(place: ObjectStore, direct: Files) -> None:
     """It is asked a bounded number of times, and told for what it is."""
-    before = place.proxy.count(CUT)
+    # On a slow machine a short timeout could end a request first. The client library itself repeats such a request.
+    files, before = through_the_proxy(place), place.proxy.count(CUT)
     with place.proxy.doing({CUT: 1.0}), pytest.raises(StoreUnavailableError, match=r"a cannot be read: .*HTTP error"):
         files.list_files("a")
-    assert 1 < place.proxy.count(CUT) - before <= 20
+    assert place.proxy.count(CUT) - before == asking._ASKS
