@@ -72,25 +72,22 @@ class Explorer:
         state, acks = node
         for event in self.events(state, acks):
             yield self.decide(state, acks, event), acks
+        for after in self.acknowledgements(state, acks):
+            yield state, after
+
+    def acknowledgements(self, state: GroupState, acks: Acks) -> Iterator[Acks]:
+        """What is acknowledged after an owner was given a message, or has acknowledged it."""
         for partition_id, own in state.partitions.items():
             if own.flow is None:
                 continue
             position = state.position(partition_id, acks) or 0
-            if not self.outstanding(state, acks, partition_id):
-                if (
-                    own.state is PartitionState.OWNED and partition_id == self.places[0]
-                ):  # one partition with messages is enough
-                    yield (
-                        state,
-                        self.acknowledged(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, 0, position + 1)),
-                    )
+            if self.outstanding(state, acks, partition_id):
+                to = position + 1
+            elif own.state is PartitionState.OWNED and partition_id == self.places[0]:
+                to = 0  # one partition with messages is enough
             else:
-                yield (
-                    state,
-                    self.acknowledged(
-                        acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, position + 1, position + 1)
-                    ),
-                )
+                continue
+            yield self.acknowledged(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, to, position + 1))
 
     def acknowledged(self, acks: Acks, row: AckRow) -> Acks:
         after = Acks(dict(acks.beats), dict(acks.rows), dict(acks.delivered_ends))
