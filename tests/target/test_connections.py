@@ -42,7 +42,7 @@ def test_each_commit_is_in_once(place: ObjectStore, fault: str) -> None:
     """X1: whether a commit without an answer is in, the positions tell."""
     direct = table(place, fault.replace(" ", "-"))
     DeltaTarget.create(direct, payload_schema(COLUMNS), ["k"])
-    through = {"aws_endpoint_url": place.proxy.endpoint, "timeout": "200ms"}
+    through = {"aws_endpoint_url": place.proxy.endpoint, "timeout": "500ms"}
     before = place.proxy.count(fault)
     with place.proxy.doing({fault: 0.3}):
         target = DeltaTarget(table(place, fault.replace(" ", "-"), **through))
