@@ -24,7 +24,7 @@ from spark_partq.spark import sink, write_job
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.produce import Producer
 
-# A function's time is that without the functions below it.
+# Where one of these functions calls another one, only the other one's step is counted for that time.
 STEPS: dict[str, tuple[Any, str]] = {
     "look for news in the control table": (Producer, "refresh"),
     "ask the JVM for the columns and the partition of each row": (write_job, "selected"),

@@ -3,8 +3,8 @@
 `python -m tests.jvm` makes two things that start sessions and queries sooner. Without them the tests do the same, and take longer.
 
 - The archive of classes: a JVM that finds it need not read, parse and verify them once more, which is a third of what a short session costs.
-- A home of Spark without `python/lib/pyspark.zip`, from which Spark would let each process import PySpark that plans a query. Python compiles
-  the modules of a zip file each time, and those of the installed package, which are the same, once.
+- A home of Spark without `python/lib/pyspark.zip`. Each process that plans a query would import PySpark from that file, and Python compiles the
+  modules of a zip file each time. It compiles those of the installed package once; they are the same.
 """
 
 from __future__ import annotations

@@ -33,11 +33,14 @@ class ObjectStore:
         """Storage options that go past the proxy."""
         return self.server.options
 
+    def options_through_proxy(self, **options: str) -> dict[str, str]:
+        """The same, through the proxy, and further ones."""
+        return {**self.options, "aws_endpoint_url": self.proxy.endpoint, **options}
+
     @property
     def variables(self) -> dict[str, str]:
         """The environment of applications."""
-        through = {**self.server.options, "aws_endpoint_url": self.proxy.endpoint, "aws_timeout": _TIMEOUT}
-        return {name.upper(): value for name, value in through.items()}
+        return {name.upper(): value for name, value in self.options_through_proxy(aws_timeout=_TIMEOUT).items()}
 
     def happened(self) -> Counter[str]:
         """Requests by kind, and what befell them."""

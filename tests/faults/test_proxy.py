@@ -42,7 +42,7 @@ def direct(place: ObjectStore) -> Files:
 
 @pytest.fixture
 def through(place: ObjectStore, direct: Files) -> Files:
-    return open_files(URI, {**place.options, "aws_endpoint_url": place.proxy.endpoint, "timeout": "1s"})
+    return open_files(URI, place.options_through_proxy(timeout="1s"))
 
 
 class Asker:

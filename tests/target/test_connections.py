@@ -33,19 +33,18 @@ def _hardly_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_FIRST_PAUSE_S", 0.01)
 
 
-def table(place: ObjectStore, name: str, **options: str) -> Store:
-    return Store(f"s3://{BUCKET}/{name}", {**place.options, **options})
+def table(options: dict[str, str], name: str) -> Store:
+    return Store(f"s3://{BUCKET}/{name}", options)
 
 
 @pytest.mark.parametrize("fault", [CUT, UNANSWERED, LOST])
 def test_each_commit_is_in_once(place: ObjectStore, fault: str) -> None:
     """X1: whether a commit without an answer is in, the positions tell."""
-    direct = table(place, fault.replace(" ", "-"))
+    direct = table(place.options, fault.replace(" ", "-"))
     DeltaTarget.create(direct, payload_schema(COLUMNS), ["k"])
-    through = {"aws_endpoint_url": place.proxy.endpoint, "timeout": "500ms"}
     before = place.proxy.count(fault)
     with place.proxy.doing({fault: 0.3}):
-        target = DeltaTarget(table(place, fault.replace(" ", "-"), **through))
+        target = DeltaTarget(table(place.options_through_proxy(timeout="500ms"), fault.replace(" ", "-")))
         for i in range(COMMITS):
             while target.recorded("a") != i:
                 try:
@@ -60,9 +59,9 @@ def test_each_commit_is_in_once(place: ObjectStore, fault: str) -> None:
 
 def test_a_connection_that_always_fails(place: ObjectStore) -> None:
     """It is no damage, and nothing is told to be refused."""
-    direct = table(place, "away")
+    direct = table(place.options, "away")
     DeltaTarget.create(direct, payload_schema(COLUMNS), ["k"])
-    target = DeltaTarget(table(place, "away", aws_endpoint_url=place.proxy.endpoint))
+    target = DeltaTarget(table(place.options_through_proxy(), "away"))
     written = files(direct, [1])
     with place.proxy.doing({CUT: 1.0}):
         with pytest.raises(StoreUnavailableError):

@@ -76,7 +76,7 @@ class Explorer:
             yield state, after
 
     def acknowledgements(self, state: GroupState, acks: Acks) -> Iterator[Acks]:
-        """What is acknowledged after an owner was given a message, or has acknowledged it."""
+        """The acknowledgements after the next step of an owner: it plans a message, or acknowledges the one that it planned."""
         for partition_id, own in state.partitions.items():
             if own.flow is None:
                 continue

@@ -35,17 +35,13 @@ def direct(place: ObjectStore) -> Files:
 
 @pytest.fixture
 def files(place: ObjectStore, direct: Files) -> Files:
-    return through_the_proxy(place)
+    return open_files(f"s3://{BUCKET}/store", place.options_through_proxy())
 
 
 @pytest.fixture
 def impatient(place: ObjectStore, direct: Files) -> Files:
-    """A request that is not answered ends soon, and one that a slow machine answers late does not end each time."""
-    return through_the_proxy(place, timeout="500ms")
-
-
-def through_the_proxy(place: ObjectStore, **options: str) -> Files:
-    return open_files(f"s3://{BUCKET}/store", {**place.options, "aws_endpoint_url": place.proxy.endpoint, **options})
+    """Its client soon gives up a request that is not answered. A slow machine still answers in that time."""
+    return open_files(f"s3://{BUCKET}/store", place.options_through_proxy(timeout="500ms"))
 
 
 @pytest.mark.parametrize(
