@@ -15,7 +15,8 @@ SUITES = {
     "applications": ["tests/spark", "--plain=only"],  # several processes without a JVM
     "simulation": ["tests/testing"],
     # A history of faults waits for its slowest process, while its producers go on: it is no work for a patient suite.
-    "storage": ["tests/storage", "tests/faults"],
+    "storage": ["tests/storage", "--ignore=tests/storage/procedures", "tests/faults"],
+    "procedures": ["tests/storage/procedures"],
     "core": ["tests/core"],
     "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ("core", "faults", "spark", "storage", "testing"))],
 }
