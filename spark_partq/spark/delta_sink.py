@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -88,13 +87,16 @@ class DeltaSink:
         deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, ends)
 
     def _reads_durable(self, batch: DataFrame, planned: MicroBatch) -> bool:
-        """Whether one of the queues has ``durability=disk`` now."""
-        if {queue_id for queue_id, _ in planned.by_id} - self._sources.keys():
+        """Whether one of the queues has ``durability=disk`` now, or cannot be asked."""
+        wanted = {queue_id for queue_id, _ in planned.by_id}
+        if wanted - self._sources.keys():
             self._sources = {queue.state.queue_id: queue for queue in open_sources(batch, planned)}
-        for queue in self._sources.values():
-            with contextlib.suppress(PartqError):  # the planner reports the error
+        try:
+            for queue in self._sources.values():
                 queue.control.refresh()
-        return any(queue.state.settings.durable for queue in self._sources.values())
+        except PartqError:  # the planner reports it, if it lasts
+            return True
+        return not wanted <= self._sources.keys() or any(q.state.settings.durable for q in self._sources.values())
 
     def _opened(self, given: Struct) -> DeltaTarget:
         if self._target is None:

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -129,8 +130,12 @@ def _listen(spark: SparkSession, listener: _QueryListener) -> None:
         _log.warning("Spark does not tell which micro-batches have finished: %s; handoffs take longer", error)
         return
 
+    process = os.getpid()
+
     def end() -> None:
         """Remove the listener. The JVM outlives this process by a moment, and would log errors when it calls the listener."""
+        if os.getpid() != process:  # a fork has the connection to the JVM, but not the queries
+            return
         with contextlib.suppress(Exception):
             context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
             streams._jsqm.removeListener(wrapped)

@@ -33,8 +33,10 @@ from spark_partq.target.files import TableFile
 # The table features that are allowed: features that need nothing from a program that appends rows, and features whose rules a
 # sink checks.
 SUPPORTED = frozenset(
-    ["appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"]
+    ["appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint"]
 )  # fmt: skip
+# The writer version of tables without such features that may have identity columns, which only Delta's own writers can compute.
+_IDENTITY_COLUMNS = 6
 _FAILED = (
     DeltaError,
     OSError,
@@ -172,6 +174,8 @@ class DeltaTarget:
             )
         protocol, configuration = self._table.protocol(), self._table.metadata().configuration
         unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - SUPPORTED)
+        if protocol.min_writer_version == _IDENTITY_COLUMNS:
+            unknown.append("identityColumns")
         if configuration.get("delta.columnMapping.mode", "none") != "none":
             unknown.append("columnMapping")
         for column in self.schema["fields"]:
@@ -231,7 +235,18 @@ class DeltaTarget:
         return self._place.files.info(_entry_path(self._table.version()))
 
     def recorded(self, app: str) -> int | None:
-        return self._table.transaction_version(app)
+        """
+        Raises
+        ------
+        Conflict
+            If the log was cleaned up since the last refresh.
+        """
+        try:
+            return self._table.transaction_version(app)
+        except _FAILED as error:
+            if self._entry() != self._seen:
+                raise Conflict from error
+            raise self._unreadable(error) from error
 
     def begin_files(self) -> None:
         """Remember the layout by which files are about to be written: that of the last refresh."""
@@ -273,7 +288,34 @@ class DeltaTarget:
             asked_again(put, _is_broken)
         except _FAILED as error:
             raise self._refused(error) from error
+        self._check_is_in(version + 1, transactions)
         self._force(version + 1)
+
+    def _check_is_in(self, version: int, transactions: Mapping[str, int]) -> None:
+        """Make sure that the entry that was put is part of the table's log.
+
+        This process may have stood still between its look and its put. If meanwhile others cleaned up the log beyond that version, or made another
+        table here, the entry's name was free.
+
+        Raises
+        ------
+        Conflict
+            If it is not.
+        UnsupportedTableError
+            If there is another table, whose log may have the entry.
+        """
+        if self._place.files.info(_entry_path(version - 1)) == self._seen:
+            return
+        self._table, self._checked, self._seen = self._opened(), -1, None
+        if str(self._table.metadata().id) != self._id:
+            raise UnsupportedTableError(
+                f"{self.what} was replaced by another table while this sink committed. The log of the new table may have this commit as version "
+                f"{version}, with columns and files of the old one. Look at that version, and restore the new table to the one before if it is so. "
+                "Start the query again if the new table shall get the messages from the group's position on",
+                table=self._place.uri,
+            )
+        if any((self.recorded(app) or 0) < end for app, end in transactions.items()):
+            raise Conflict
 
     def discard(self, files: Sequence[TableFile]) -> None:
         for file in files:

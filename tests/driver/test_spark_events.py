@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -87,3 +90,19 @@ def test_a_spark_that_cannot_be_listened_to(caplog: pytest.LogCaptureFixture) ->
         made.listen()
     (record,) = caplog.records
     assert "handoffs take longer" in record.message
+
+
+def test_only_the_process_that_added_a_listener_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork has its connection to the JVM, and may end sooner."""
+    ends: list[Callable[[], None]] = []
+    monkeypatch.setattr(spark_events.atexit, "register", ends.append)
+    monkeypatch.setattr("pyspark.java_gateway.ensure_callback_server_started", lambda _: None)
+    session = MagicMock()
+    spark_events._listen(session, MagicMock())
+    (end,), removed = ends, session.streams._jsqm.removeListener
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        end()
+    assert not removed.called
+    end()
+    assert removed.call_count == 1

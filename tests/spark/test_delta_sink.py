@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 import spark_partq as partq
 from spark_partq.core.stored import MOST
+from spark_partq.spark import delta_sink
 from spark_partq.spark.micro_batch import SOURCE
 from tests.helpers import put, run_through, stream
 
@@ -106,6 +107,16 @@ def test_the_table_is_as_durable_as_the_queue(
     run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(tmp_path / "t"))
     assert [path for path in forced if path == str(tmp_path / "t" / "_delta_log")]
     assert values(tmp_path / "t") == list(range(35))
+
+
+def test_a_queue_that_cannot_be_asked_may_be_durable(
+    spark: SparkSession, queue: str, tmp_path: Path, forced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store does not answer once: what this micro-batch adds is forced to the disk, too."""
+    monkeypatch.setattr(delta_sink, "open_sources", lambda *_: iter(()))
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(tmp_path / "t"))
+    assert [path for path in forced if path == str(tmp_path / "t" / "_delta_log")]
+    assert values(tmp_path / "t") == list(range(30))
 
 
 def test_two_sinks_of_a_group_in_one_micro_batch(spark: SparkSession, queue: str, tmp_path: Path) -> None:

@@ -19,21 +19,9 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile, TableWriter
-from spark_partq.target.table import DeltaTarget
+from spark_partq.target.table import SUPPORTED, DeltaTarget
 from tests.helpers import in_parallel
-
-COLUMNS = "v bigint, day date, k string"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Store:
-    return Store(tmp_path / "t")
-
-
-@pytest.fixture
-def target(place: Store) -> DeltaTarget:
-    DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])
-    return DeltaTarget(place)
+from tests.target.conftest import COLUMNS
 
 
 def files(place: Store, values: list[int], keys: list[str | None] | None = None) -> list[TableFile]:
@@ -171,6 +159,17 @@ def edited(place: Store, change: Any) -> None:
         ({"minReaderVersion": 2, "minWriterVersion": 5}, {"delta.columnMapping.mode": "name"}, "columnMapping"),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}, {}, "rowTracking"),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["identityColumns"]}, {}, "identityColumns"),
+        ({"minReaderVersion": 1, "minWriterVersion": 6}, {}, "identityColumns"),
+        (
+            {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["vacuumProtocolCheck"],
+                "writerFeatures": ["vacuumProtocolCheck"],
+            },
+            {},
+            "vacuumProtocolCheck",
+        ),
     ],
 )
 def test_features_that_a_sink_does_not_know_are_refused(
@@ -309,3 +308,18 @@ def test_several_that_make_the_table_at_once(tmp_path: Path) -> None:
         made = in_parallel([lambda place=place: DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])] * 6)  # type: ignore[misc]
         assert made == [None] * 6
         assert len(list((tmp_path / f"t{turn}" / "_delta_log").iterdir())) == 1
+
+
+@pytest.mark.parametrize("feature", sorted(SUPPORTED))
+def test_a_table_with_each_feature_takes_a_commit(place: Store, feature: str) -> None:
+    DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])
+    of_readers = [feature] if feature in ("deletionVectors", "timestampNtz", "v2Checkpoint") else []
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+
+    def change(action: dict[str, Any]) -> None:
+        if "protocol" in action:
+            action["protocol"] = {**versions, "readerFeatures": of_readers, "writerFeatures": [feature]}
+
+    edited(place, change)
+    DeltaTarget(place).commit(files(place, [7]), {"partq:g/id/0": 5})
+    assert DeltaTarget(place).recorded("partq:g/id/0") == 5

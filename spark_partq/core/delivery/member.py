@@ -93,7 +93,7 @@ def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
 
     The epoch decides, never the owner's name. A draining partition counts, too.
     """
-    return own is not None and own.incarnation == incarnation and own.lineage_epoch <= epoch <= own.epoch
+    return own is not None and own.incarnation == incarnation and own.continues(epoch)
 
 
 def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[PartitionId, int, int]]:
@@ -151,6 +151,22 @@ def replayed(
         if first < r.end or empty:
             kept[partition_id] = Range(state.partitions[partition_id].epoch, min(first, r.end), r.end)
     return kept
+
+
+def left_to_others(state: GroupState, acks: Acks, incarnation: str, planned: Ranges) -> dict[PartitionId, int]:
+    """The epochs of ranges that `replayed` leaves out, and that another process could take for delivered.
+
+    Another instance planned them, from the same checkpoint or from a copy of it, and has their partitions or may get them back in the same
+    lineage. If that instance runs from this checkpoint later, it finds the batch finished. So these lineages have to end.
+    """
+    return {
+        partition_id: r.epoch
+        for partition_id, r in planned.items()
+        if (own := state.partitions.get(partition_id)) is not None
+        and own.incarnation != incarnation
+        and own.continues(r.epoch)
+        and (state.position(partition_id, acks) or 0) < r.end
+    }
 
 
 @dataclass

@@ -23,6 +23,7 @@ from spark_partq.core.group.events import (
     DeadlinePassed,
     Delete,
     Drained,
+    EndLineage,
     Event,
     HolddownOver,
     Isolate,
@@ -134,6 +135,8 @@ def _apply(decision: Decision, event: Event) -> None:
             ownership.raise_floors(decision, event)
         case Isolate():
             dead_letters.isolate(decision, event)
+        case EndLineage():
+            ownership.leave_to_others(decision, event)
         case Skip():
             dead_letters.skip(decision, event)
         case ReleaseKeys():

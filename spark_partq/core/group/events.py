@@ -126,6 +126,16 @@ class Isolate:
 
 
 @dataclass(frozen=True)
+class EndLineage:
+    """A process leaves out of a replay what another instance planned under `epoch`: no process may take that for delivered."""
+
+    partition_id: PartitionId
+    epoch: int
+    instance: str
+    incarnation: str
+
+
+@dataclass(frozen=True)
 class Skip:
     """The owner of a partition leaves out messages ``[start, end)``. `why`: they are ``dead``, ``held`` or ``expired``.
 
@@ -222,6 +232,7 @@ Event = (
     | LoadsMeasured
     | RaiseFloors
     | Isolate
+    | EndLineage
     | Skip
     | ReleaseKeys
     | Promoted

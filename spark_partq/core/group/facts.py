@@ -295,3 +295,7 @@ class Ownership:
     def target(self) -> Flow | None:
         """The flow that owns the partition once its handoff has ended; None if it is not known yet."""
         return self.flow if self.handoff < 0 else self.to_flow
+
+    def continues(self, epoch: int) -> bool:
+        """Whether what was planned under `epoch` belongs to the lineage of this ownership."""
+        return self.lineage_epoch <= epoch <= self.epoch

@@ -21,10 +21,10 @@ TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
     Kind.UNASSIGNED: (
         (_OWNED, _UNASSIGNED),
         (_DRAINING, _UNASSIGNED),  # its owner has left, or did not give it up in time for an eager rebalance
-        (_UNASSIGNED, _UNASSIGNED),  # its last owner is back without it: the lineage ends
+        (_UNASSIGNED, _UNASSIGNED),  # the lineage ends, e.g. as its last owner is back without it
     ),
-    # Its messages were delivered too often: what was planned does not count, and the owner begins again at the
-    # position.
+    # What was planned does not count, and the owner begins again at the position, e.g. as its messages were
+    # delivered too often.
     Kind.ISOLATED: ((_OWNED, _OWNED), (_DRAINING, _DRAINING)),
     Kind.SKIPPED: ((_OWNED, _OWNED),),  # its owner goes on behind messages that are not delivered
     Kind.FLOOR: tuple((state, state) for state in (_UNASSIGNED, _OWNED, _DRAINING)),

@@ -9,7 +9,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -48,29 +48,49 @@ class DiskFiles:
         self._forces, self._is_behind = False, False
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        with self._written(path, data) as temporary:
-            try:
-                os.link(temporary, self._at(path))
-            except FileExistsError:
-                # On a network file system the link may be made and its answer lost: then it "exists" when it is asked for again. How many links
-                # there are tells nothing: a backup may make some.
-                if not _are_one_file(temporary, self._at(path)):
-                    self._force_names(path)  # who is told so may rely on the other file
-                    raise FileAlreadyExists(path) from None
-            except OSError as error:
-                if error.errno in _NO_LINKS:
-                    raise StoreUnavailableError(
-                        f"{self._root} lies on a file system that cannot make hard links ({error.strerror}), so two processes could "
-                        "both commit there; keep the store on one that can, or in an object store",
-                        path=self._root,
-                    ) from error
-                raise
-            self._force_names(path)
+        self._put(path, data, self._link)
 
     def put(self, path: str, data: bytes) -> None:
-        with self._written(path, data) as temporary:
-            os.replace(temporary, self._at(path))
+        self._put(path, data, os.replace)
+
+    def _put(self, path: str, data: bytes, name: Callable[[str, str], None]) -> None:
+        """Write a temporary file and give it its name; once more if others cleaned it up while this process stood still."""
+        with self._writing(path):
+            self._inside(path)
+            where = self._at(path.rpartition("/")[0])
+            folder = os.open(where, _FOLDER)
+            try:
+                while True:
+                    with self._written(path, data) as temporary:
+                        try:
+                            name(temporary, self._at(path))
+                            break
+                        except FileNotFoundError:
+                            if not os.path.samestat(os.fstat(folder), os.stat(where)):
+                                raise  # it was deleted, and another one was made in its place
+                        except FileExistsError:
+                            self._force_names(path)  # who is told so may rely on the other file
+                            raise FileAlreadyExists(path) from None
+            finally:
+                os.close(folder)
             self._force_names(path)
+
+    def _link(self, temporary: str, at: str) -> None:
+        try:
+            os.link(temporary, at)
+        except FileExistsError:
+            # On a network file system the link may be made and its answer lost: then it "exists" when it is asked for again. How many links
+            # there are tells nothing: a backup may make some.
+            if not _are_one_file(temporary, at):
+                raise
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise StoreUnavailableError(
+                    f"{self._root} lies on a file system that cannot make hard links ({error.strerror}), so two processes could "
+                    "both commit there; keep the store on one that can, or in an object store",
+                    path=self._root,
+                ) from error
+            raise
 
     def read(self, path: str, most: int | None = None) -> bytes:
         try:
@@ -253,22 +273,20 @@ class DiskFiles:
     def _written(self, path: str, data: bytes) -> Iterator[str]:
         """The name of a temporary file beside `path` that holds the data."""
         temporary = self._temporary(path)
-        with self._writing(path):
-            self._inside(path)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
             try:
-                try:
-                    view = memoryview(data)
-                    while view:
-                        view = view[os.write(descriptor, view) :]
-                    if self._forces:
-                        os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-                yield temporary
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                if self._forces:
+                    os.fsync(descriptor)
             finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
+                os.close(descriptor)
+            yield temporary
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
 
     @contextlib.contextmanager
     def _writing(self, path: str) -> Iterator[None]:

@@ -75,7 +75,7 @@ def draw(seed: int) -> Setup:
     if "exclusive" in features and rng.random() < 0.7:
         copiers = random.Random(f"copiers {seed}").choice((1, 2))
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4), copiers=copiers)
-    setup = possible(_with_a_column(_altered(_deadly(_by_hand(_ending(_written(_recomputed(setup))))))))
+    setup = possible(_with_a_column(_altered(_deadly(_by_hand(_renamed(_ending(_written(_recomputed(setup)))))))))
     setup = _interrupted(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
     if setup.maintain_every_s is not None and random.Random(f"segments {seed}").random() < 0.5:
@@ -140,6 +140,14 @@ def _by_hand(s: Setup) -> Setup:
     if rng.random() < 0.4:
         queries = tuple(replace(q, alternates=rng.random() < 0.7) for q in queries)
     return replace(s, queries=queries)
+
+
+def _renamed(s: Setup) -> Setup:
+    """In some runs queries are started under other names."""
+    rng = random.Random(f"renamed {s.seed}")
+    if rng.random() < 0.9:
+        return s
+    return replace(s, queries=tuple(replace(q, renamed=rng.random() < 0.7) for q in s.queries))
 
 
 def _ending(s: Setup) -> Setup:

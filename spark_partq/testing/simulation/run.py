@@ -299,6 +299,8 @@ class Run:
                     self.oracle.copies.resumed(setup.group)
             by_batch = setup.alternates and self.rng.random() < 0.5
             now = replace(setup, sequence=0) if by_batch else setup
+            if setup.renamed:
+                now = replace(now, static=True, instance=f"{setup.instance}{self.rng.choice(('', '-again'))}")
             Query(self, process, now, checkpoints.setdefault(self._where, Checkpoint())).run()
 
         job = self.supervise(setup.instance, body, lambda: self.is_over(setup), setup.begins_s, required=False)

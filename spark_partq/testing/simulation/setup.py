@@ -80,6 +80,8 @@ class QuerySetup:
         It ends when it has read what was there when it began (Trigger.AvailableNow), and is started again a little later.
     alternates : bool
         With `sequence`: each of its starts acknowledges by hand or by micro-batch, as it happens.
+    renamed : bool
+        Each of its starts is under one of two names that its user gives it, as it happens, from the same checkpoint.
     """
 
     group: str
@@ -97,6 +99,7 @@ class QuerySetup:
     relays: bool = False
     available_now: bool = False
     alternates: bool = False
+    renamed: bool = False
 
 
 @dataclass(frozen=True)

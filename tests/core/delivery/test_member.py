@@ -10,6 +10,7 @@ from spark_partq.core.delivery.member import (
     ack_rows,
     by_flow,
     finished,
+    left_to_others,
     membership_status,
     owned,
     plannable,
@@ -101,6 +102,21 @@ def test_no_replay_without_a_place_in_the_group() -> None:
     group.join("a")
     with pytest.raises(FencedError, match="start the query again"):
         replayed(group.state, group.acks, a, {at(0): Range(1, 0, 5)}, manual=False)
+
+
+def test_what_a_replay_leaves_to_others() -> None:
+    """Q7: what another instance planned in a lineage that goes on, whoever owns it or nobody; not what it has acknowledged."""
+    group, a = drains()
+    b = group.state.members["b"].incarnation
+    planned = {at(0): Range(1, 2, 5), at(1): Range(1, 2, 5), at(9): Range(1, 2, 5)}
+    assert left_to_others(group.state, group.acks, a, planned) == {}
+    assert left_to_others(group.state, group.acks, b, planned) == {at(0): 1, at(1): 1}
+    group.ack(0, 4)
+    group.ack(1, 5)
+    assert left_to_others(group.state, group.acks, b, planned) == {at(0): 1}
+    group.leave("a")
+    own = group.state.partitions[at(0)]
+    assert left_to_others(group.state, group.acks, "another", {at(0): Range(own.lineage_epoch - 1, 0, 9)}) == {}
 
 
 def test_a_release_waits_for_what_was_planned() -> None:

@@ -40,6 +40,35 @@ def open_to_all() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+# ---- a process that stands still before it names its file
+@pytest.mark.parametrize(("put", "named_by"), [("put", "replace"), ("put_if_absent", "link")])
+@pytest.mark.parametrize("remade", [False, True])
+def test_its_temporary_file_is_cleaned_up(
+    files: DiskFiles, monkeypatch: pytest.MonkeyPatch, put: str, named_by: str, remade: bool
+) -> None:
+    """It writes the file again, but not into a folder that was made in the place of a deleted one."""
+    named, folder, tries = getattr(os, named_by), Path(files._root) / "a", list[str]()
+
+    def stands_still(temporary: str, at: str) -> None:
+        tries.append(temporary)
+        if len(tries) == 1:
+            shutil.rmtree(folder)
+            folder.mkdir()
+        named(temporary, at)
+
+    def is_slow(temporary: str, at: str) -> None:
+        tries.append(temporary)
+        if len(tries) == 1:
+            os.unlink(temporary)
+        named(temporary, at)
+
+    monkeypatch.setattr(os, named_by, stands_still if remade else is_slow)
+    with pytest.raises(FileMissing) if remade else contextlib.nullcontext():
+        getattr(files, put)("a/n", b"x")
+    assert len(tries) == 1 + (not remade)
+    assert os.listdir(folder) == ([] if remade else ["n"])
+
+
 # ---- hard links
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_file_system_without_hard_links(files: DiskFiles, monkeypatch: pytest.MonkeyPatch, number: int) -> None:

@@ -39,6 +39,10 @@ def restarts(s: Setup) -> bool:
     return read(s) and s.faults.kill > 0
 
 
+def renamed(s: Setup) -> bool:
+    return any(q.renamed for q in s.queries)
+
+
 def manual(s: Setup) -> bool:
     return any(q.sequence for q in s.queries)
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from spark_partq.core.group import held_keys
 from spark_partq.core.group.events import Isolate, ReleaseKeys, Skip
 from spark_partq.core.group.facts import GroupFact, Kind, PartitionState
+from spark_partq.core.group.steps import ownership
 from spark_partq.core.group.steps.decision import Decision, as_json
 from spark_partq.core.ids import instance_of
 
 
 def isolate(decision: Decision, event: Isolate) -> None:
     """End the lineage: what the owner had planned, and Spark would repeat as a whole, is no longer delivered nor acknowledged."""
-    state, own = decision.state, decision.state.partitions.get(event.partition_id)
+    own = decision.state.partitions.get(event.partition_id)
     if own is None or own.flow is None or own.incarnation != event.incarnation:
         return
-    decision.emit_partition(
-        Kind.ISOLATED, event.partition_id, event.cause, offset=state.position(event.partition_id, decision.acks),
-        delivered=state.delivered(event.partition_id, decision.acks), epoch=own.epoch + 1, lineage_epoch=own.epoch + 1,
-        flow=own.flow, instance=instance_of(own.flow), incarnation=own.incarnation,
-    )  # fmt: skip
+    ownership.begin_again(decision, event.partition_id, event.cause)
 
 
 def skip(decision: Decision, event: Skip) -> None:

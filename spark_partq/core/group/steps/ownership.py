@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_partq.core.group.events import RaiseFloors
+from spark_partq.core.group.events import EndLineage, RaiseFloors
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import Flow, PartitionId, instance_of
@@ -50,6 +50,31 @@ def end(
         lineage_epoch=own.epoch + 1 if forced or ends_lineage else own.lineage_epoch, forced=forced,
         flow=flow, instance=None if flow is None else instance_of(flow), incarnation=own.incarnation or None,
     )  # fmt: skip
+
+
+def begin_again(decision: Decision, partition_id: PartitionId, cause: str) -> None:
+    """End the lineage and keep the owner: what the owner had planned is neither delivered again as a whole nor acknowledged."""
+    state, own = decision.state, decision.state.partitions[partition_id]
+    decision.emit_partition(
+        Kind.ISOLATED, partition_id, cause, offset=state.position(partition_id, decision.acks),
+        delivered=state.delivered(partition_id, decision.acks), epoch=own.epoch + 1, lineage_epoch=own.epoch + 1,
+        flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
+    )  # fmt: skip
+
+
+def leave_to_others(decision: Decision, event: EndLineage) -> None:
+    """End the lineage of messages that a member leaves out of a replay, so that the group delivers them again."""
+    state, own = decision.state, decision.state.partitions.get(event.partition_id)
+    member = state.members.get(event.instance)
+    if member is None or member.incarnation != event.incarnation:
+        return  # it is fenced, and leaves out nothing
+    if own is None or own.incarnation == event.incarnation or not own.continues(event.epoch):
+        return
+    cause = f"{event.instance} was started from a checkpoint of {instance_of(own.last_flow or '')}, and leaves its messages out"
+    if own.flow is None:
+        end(decision, Kind.UNASSIGNED, event.partition_id, cause, ends_lineage=True)
+    else:
+        begin_again(decision, event.partition_id, cause)
 
 
 def force(decision: Decision, partition_id: PartitionId, cause: str) -> None:

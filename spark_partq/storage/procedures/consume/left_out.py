@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_partq.core.delivery.member import plannable, replayed
+from spark_partq.core.delivery.member import left_to_others, plannable, replayed
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
-from spark_partq.core.group.events import Isolate, RaiseFloors, Skip
+from spark_partq.core.group.events import EndLineage, Isolate, RaiseFloors, Skip
 from spark_partq.core.group.held_keys import check_room
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.procedures.consume.held import HeldMessages, Run, hashes
@@ -298,6 +298,21 @@ class LeftOut:
         why = "the query acknowledges by hand now; what it had planned before comes again"
         if own:
             self._membership.decide(lambda: [Isolate(partition_id, incarnation, why) for partition_id in own])
+
+    def leave_to_others(self, planned: Mapping[PartitionId, Range]) -> None:
+        """End the lineages of what a replay leaves out because another instance planned it: the group delivers its messages again.
+
+        Otherwise that instance, if it runs from this checkpoint later, would find the micro-batch finished, and acknowledge them.
+        """
+        group, me = self._membership.group, self._membership.me
+
+        def events() -> list[EndLineage]:
+            incarnation = self._membership.incarnation
+            found = left_to_others(group.state, group.acks, incarnation, planned)
+            return [EndLineage(partition_id, epoch, me.instance, incarnation) for partition_id, epoch in found.items()]
+
+        if events():
+            self._membership.decide(events)
 
     # ----
     def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:

@@ -283,6 +283,8 @@ class Planner:
         self.membership.refresh()
         if self._settings.manual_acknowledgement and not planned.by_hand:
             self._left_out.give_up(by_id(planned))
+        if not planned.by_hand:  # the end of such a micro-batch acknowledges nothing
+            self._left_out.leave_to_others(by_id(planned))
         kept = self._left_of(planned)
         if self._left_out.isolate(kept):
             kept = self._left_of(planned)
