@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from unittest import mock
 
-from spark_partq.storage.log import table
+from spark_partq.storage.log import unnamed
 from spark_partq.storage.log.unnamed import unnamed_files
 from spark_partq.storage.queue import clock
 from spark_partq.storage.queue.clock import ComparedClock
@@ -36,7 +36,7 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
 def grace(ms: int) -> Iterator[None]:
     """Let files be deleted so soon after no log names them, whatever the queue's grace period."""
     with mock.patch.object(
-        table, "unnamed_files", lambda log, _, kept=(), *as_of: unnamed_files(log, ms, kept, *as_of)
+        unnamed, "unnamed_files", lambda log, _, kept=(), *as_of: unnamed_files(log, ms, kept, *as_of)
     ):
         yield
 
@@ -44,7 +44,7 @@ def grace(ms: int) -> Iterator[None]:
 @contextlib.contextmanager
 def no_grace() -> Iterator[None]:
     """Let files be deleted as soon as no log names them."""
-    with mock.patch.object(table, "unnamed_files", lambda log, _, kept=(), *__: unnamed_files(log, 0, kept)):
+    with mock.patch.object(unnamed, "unnamed_files", lambda log, _, kept=(), *__: unnamed_files(log, 0, kept)):
         yield
 
 

@@ -17,7 +17,17 @@ from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreU
 from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import array_of, arrow_schema
 from spark_partq.storage.files import FileMissing, FileTooLarge
-from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
+from spark_partq.storage.log import (
+    SHORT_LOG,
+    Add,
+    Conflict,
+    DeltaLog,
+    Expired,
+    Remove,
+    TableSpec,
+    nothing_expires,
+    vacuum,
+)
 from spark_partq.storage.parquet import Most, read_within
 from spark_partq.storage.store import Store
 
@@ -306,7 +316,7 @@ class RowTable:
 
     def vacuum(self, grace_ms: int, kept: Collection[str] = ()) -> None:
         """Delete files that are not live, because they were replaced or lost a race, and are older than `grace_ms`; but not those `kept`."""
-        self._log.vacuum(grace_ms, kept)
+        vacuum(self._log, grace_ms, kept)
 
     @property
     def version(self) -> int:

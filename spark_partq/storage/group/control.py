@@ -23,7 +23,7 @@ from spark_partq.core.group.advice import ANOTHER_GROUP
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.stored import MALFORMED, body_of, reason
-from spark_partq.storage.log import Conflict, DeltaLog, Remove
+from spark_partq.storage.log import Conflict, DeltaLog, Remove, vacuum
 from spark_partq.storage.rows import Row, RowFiles, in_order, rows_of, table_in_order, to_its_files
 from spark_partq.storage.store import Store, group_folder
 
@@ -149,7 +149,7 @@ class ControlTable:
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
-        self._log.vacuum(grace_ms)
+        vacuum(self._log, grace_ms)
 
     def _follow(self, written: Mapping[str, list[Row]]) -> bool:
         """Bring `state` to the log's version; facts that were written here need not be read."""

@@ -10,6 +10,7 @@ strangers    entries of a table that was here before
 making       making a table where another one may have been
 spec         what a table is made as
 table        one process's handle on a table: refresh, and commit as compare-and-set
+unnamed      deleting the files that no version names
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.spec import LONG_LOG, SHORT_LOG, TableSpec
 from spark_partq.storage.log.table import VACUUMED, DeltaLog, FileChanges
+from spark_partq.storage.log.unnamed import vacuum
 
 __all__ = [
     "LONG_LOG",
@@ -41,4 +43,5 @@ __all__ = [
     "nothing_expires",
     "retrying",
     "take_back",
+    "vacuum",
 ]

@@ -7,8 +7,9 @@ and decides again. A handle keeps what it knows and applies what is new; after i
 from __future__ import annotations
 
 import contextlib
+import math
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
@@ -26,10 +27,9 @@ from spark_partq.storage.log.folder import (
     Stranger,
     nothing_expires,
 )
-from spark_partq.storage.log.retry import Conflict, retrying
+from spark_partq.storage.log.retry import Conflict
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.spec import CHECKPOINT_INTERVALS, TableSpec
-from spark_partq.storage.log.unnamed import unnamed_files
 from spark_partq.storage.store import Store
 
 # A refresh checks this often whether the log has gone on and been cleaned up since the last one.
@@ -93,6 +93,9 @@ class DeltaLog:
         self._token: str | None = None
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
+        self.vacuumed_s = (
+            -math.inf
+        )  # when a commit that deletes files may last have come to be known, by `Runtime.monotonic_s`
         self._checkpoint = NO_CHECKPOINT  # the newest that is known of
         self._forced = -1  # the newest version that is known to be on the disk, where writes are forced
         self._broken: str | None = None
@@ -229,7 +232,7 @@ class DeltaLog:
             raise self._replaced()
         self._id, self._checkpoint = table_id, max(self._checkpoint, LastCheckpoint(fresh.base))
         self._snapshot, self._changes = fresh, FileChanges(reloaded=True)
-        self._checked_s = began_s
+        self._checked_s, self.vacuumed_s = began_s, self.store.runtime.monotonic_s()
         self._moved_on(fresh)
 
     def _moved_on(self, snapshot: Snapshot) -> None:
@@ -240,6 +243,8 @@ class DeltaLog:
                 self._seen = self.log.of_version(snapshot.version)
 
     def _note(self, entry: Entry) -> None:
+        if entry.operation == VACUUMED:
+            self.vacuumed_s = self.store.runtime.monotonic_s()
         changes = self._changes
         changes.added += entry.adds
         changes.removed += (remove.path for remove in entry.removes)
@@ -385,16 +390,3 @@ class DeltaLog:
             self._checkpoint = self.log.write_checkpoint(self._expired, last) if self._is_checkpoint_due(last) else last
         except (LogMissing, FileMissing):
             pass  # the table was deleted
-
-    def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
-        """Delete files that no version has named for `grace_ms` (whole hours, rounded up), as far as the log remembers; return how many."""
-
-        def attempt() -> list[str]:
-            version, unnamed = unnamed_files(self.log, -(-grace_ms // 3_600_000) * 3_600_000, kept, as_of_ms)
-            if unnamed:  # whoever is about to commit such a file loses the race against this commit
-                self.refresh()
-                self.commit(operation=VACUUMED, onto=version)
-            return unnamed
-
-        with self.explained():
-            return self.log.delete(retrying(self.store.runtime, attempt, self.what))

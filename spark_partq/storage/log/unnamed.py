@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from spark_partq.storage.files import is_litter, is_temporary
 from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.log.retry import retrying
+from spark_partq.storage.log.table import VACUUMED, DeltaLog
 
 
 def unnamed_files(
@@ -37,3 +39,17 @@ def unnamed_files(
         if not is_named and unnamed_ms >= grace_ms and not being_written:
             found.append(info.name)
     return snapshot.version, found
+
+
+def vacuum(log: DeltaLog, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
+    """Delete files that no version has named for `grace_ms` (whole hours, rounded up), as far as the log remembers; return how many."""
+
+    def attempt() -> list[str]:
+        version, unnamed = unnamed_files(log.log, -(-grace_ms // 3_600_000) * 3_600_000, kept, as_of_ms)
+        if unnamed:  # whoever is about to commit such a file loses the race against this commit
+            log.refresh()
+            log.commit(operation=VACUUMED, onto=version)
+        return unnamed
+
+    with log.explained():
+        return log.log.delete(retrying(log.store.runtime, attempt, log.what))

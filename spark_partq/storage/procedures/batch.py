@@ -85,6 +85,26 @@ class Batch:
         self.is_in = True
         return None
 
+    def find_in_time(self) -> Manifest | None:
+        """As `find`, of a batch that this process has made durable, and of which it does not know whether that was in time. None if it is in.
+
+        Raises
+        ------
+        CommitFailedError
+            If it was not: maintenance may have deleted the files.
+        """
+        found = self.find()
+        if found is None and not self.is_in:
+            raise CommitFailedError(
+                f"the files of batch {self.record.batch_id} of sink {self.record.sink_id!r} are so old that maintenance may have deleted them: this "
+                f"machine stood still, or its clock did. Nothing of the batch is in queue {self._queue.name!r}, and nothing is lost: the query writes "
+                "it when it is started again",
+                queue=self._queue.name,
+                sink_id=self.record.sink_id,
+                batch_id=self.record.batch_id,
+            )
+        return found
+
     def earlier(self) -> Manifest | None:
         """The manifest of the batch before, which is in as a whole. None if it does not exist any more, or never did.
 

@@ -15,19 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_partq.core.errors import CommitFailedError, QueueNotFoundError
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, QueueNotFoundError
 from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema, exact_values
 from spark_partq.storage.procedures.finish_begun import finish_begun
 from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.procedures.rewrites import MAX_REWRITES
 from spark_partq.storage.queue.clock import checked_ms
+from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.key_values import key_values
 from spark_partq.storage.queue.messages import read_timed
-from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable
-from spark_partq.storage.queue.rewriting import Rows, rewrite
+from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
+from spark_partq.storage.queue.rewriting import Rows, rewrite, was_replaced
 from spark_partq.storage.queue.slices import Slice, whole_files
 
 Wanted = Mapping[str, Any]
@@ -108,15 +109,24 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
             queue.control.refresh()  # the state has every column that a file has
             end = table.next_offset
             for part in whole_files(queue.state, table.partition, table.index, max(start, table.first_offset), end):
-                count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
-                if count:
-                    _allow_deletion(queue)
-                    if not _rewrite(queue, table, part, wanted):
+                try:
+                    count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
+                    if count and not _delete_of_file(queue, table, part, wanted):
                         break  # another process has, or the file is removed: search again
-                    deleted += count
+                except CorruptTableError:
+                    if not was_replaced(table, [part]):
+                        raise
+                    break
+                deleted += count
                 start = part.base_offset
             else:
                 return deleted, end
+
+
+def _delete_of_file(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
+    began_s = queue.store.runtime.monotonic_s()
+    _allow_deletion(queue)
+    return _rewrite(queue, table, part, wanted, began_s)
 
 
 def _allow_deletion(queue: Queue) -> None:
@@ -126,13 +136,21 @@ def _allow_deletion(queue: Queue) -> None:
     check_primary(queue)
 
 
-def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
-    """Write a file again without the messages that match. Returns False if the partition no longer has the file."""
+def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted, began_s: float) -> bool:
+    """Write a file again without the messages that match. Returns False if the partition no longer has the file.
+
+    Parameters
+    ----------
+    began_s : float
+        The queue was read since then, by `Runtime.monotonic_s`.
+    """
     for _ in range(MAX_REWRITES + 1):
         part = replace(part, may_lack=queue.state.added)  # a column may have been added since the search
+        age = FileAge(began_s, queue.state.settings.vacuum_grace_ms)
         try:
-            return rewrite(queue, table, [part], _left(queue, part, wanted))
+            return rewrite(queue, table, [part], _left(queue, part, wanted), age)
         except FilesTooOld:
+            began_s = queue.store.runtime.monotonic_s()
             queue.control.refresh()  # the grace may have changed
         except Fenced:
             queue.control.refresh()

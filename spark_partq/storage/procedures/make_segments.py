@@ -10,12 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_partq.core import format
+from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.queue.segments import allow_segments, due
 from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_timed
-from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable
-from spark_partq.storage.queue.rewriting import Rows, rewrite
+from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
+from spark_partq.storage.queue.rewriting import Rows, rewrite, was_replaced
 from spark_partq.storage.queue.slices import Slice, slices
 
 # Per partition, so that a pass ends in reasonable time also in a queue that was never maintained.
@@ -43,11 +45,13 @@ def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -
     found = {table: runs for table in tables if (runs := _due(queue, table, now_ms))}
     if not found:
         return 0
+    began_s = queue.store.runtime.monotonic_s()
     queue.control.refresh()  # the state has every column that a file has
     queue.control.decide(allow_segments)
     if format.SEGMENTS not in queue.state.format.features:
         return 0
-    return sum(queue.store.map(lambda of: _make(queue, generation, *of), list(found.items())))
+    age = FileAge(began_s, queue.state.settings.vacuum_grace_ms)
+    return sum(queue.store.map(lambda of: _make(queue, generation, age, *of), list(found.items())))
 
 
 def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, int]]:
@@ -67,14 +71,18 @@ def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, in
     return found
 
 
-def _make(queue: Queue, generation: int, table: PartitionTable, runs: Sequence[tuple[int, int]]) -> int:
+def _make(queue: Queue, generation: int, age: FileAge, table: PartitionTable, runs: Sequence[tuple[int, int]]) -> int:
     index, made = table.index, 0
     for start, end in runs:
         files = slices(queue.state, table.partition, index, start, end)
         try:
-            if not rewrite(queue, table, files, _rows(queue, files), generation):
+            if not rewrite(queue, table, files, _rows(queue, files), age, generation):
                 break  # the next pass tries again
         except (Fenced, FilesTooOld):
+            break
+        except CorruptTableError:
+            if not was_replaced(table, files):
+                raise
             break
         made += len(files) - 1
     return made

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from spark_partq.core.errors import CommitFailedError, CorruptTableError
 from spark_partq.core.payload.keys import key_hash
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import target
@@ -77,6 +78,25 @@ def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
             before += file.rows
 
     return write_rows(queue, rows())  # the new manifest says where a row without a key is
+
+
+def place_unnamed_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
+    """As `place_again`, of files that no manifest names, so that maintenance deletes them at some age.
+
+    Raises
+    ------
+    CommitFailedError
+        Also if it has.
+    """
+    try:
+        return place_again(queue, files)
+    except CorruptTableError as error:
+        partitions = ", ".join(map(str, sorted({file.partition for file in files})))
+        raise CommitFailedError(
+            f"files that were written for queue {queue.name!r} are so old that maintenance may have deleted them: this machine stood still, or its "
+            f"clock did. The queue itself is whole. The rows of partitions {partitions} are not in it: write them again",
+            queue=queue.name,
+        ) from error
 
 
 def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T]) -> list[int | T]:

@@ -113,8 +113,7 @@ class PositionsQueue:
         stale = [prepared for prepared in files if self._producer.is_stale(prepared)]
         if stale:
             self._stale += 1
-            took_s = self.queue.store.runtime.monotonic_s() - stale[0].began_s
-            check_rewrites(self.queue, self._stale, took_s)
+            check_rewrites(self.queue, self._stale, stale[0].age)
         return not stale and (not self._heed_ingress or all(map(self._producer.is_as_ingress_is, files)))
 
     def commit(self, files: Sequence[Prepared], transactions: Mapping[str, int]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_partq.core.queue.manifest import Manifest, NewFile
+from spark_partq.storage.queue.file_age import FileAge
 
 
 @dataclass(frozen=True)
@@ -14,18 +15,17 @@ class Prepared:
 
     Attributes
     ----------
-    deadline_s : float
-        When the files become too old, by `Runtime.monotonic_s`. Files that a manifest names never do.
-    is_own : bool
-        This process has just written the files, so they exist.
-    began_s : float
-        When the files were begun, if they have a deadline.
+    age : FileAge or None
+        When this process began the files; None if there are none, or if it has found the manifest.
     """
 
     manifest: Manifest
-    deadline_s: float
-    is_own: bool = True
-    began_s: float = 0.0
+    age: FileAge | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process has just written the files, so they exist."""
+        return self.age is not None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,13 +15,14 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.missing_stuck import write_missing
-from spark_partq.storage.procedures.place import place_again
+from spark_partq.storage.procedures.place import place_again, place_unnamed_again
 from spark_partq.storage.procedures.prepared import Prepared, Result, by_partition
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rewrites import check_rewrites
 from spark_partq.storage.queue.clock import ComparedClock
+from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable, Sealed
+from spark_partq.storage.queue.partition_table import Fenced, PartitionTable, Sealed
 
 # The name of a manifest that exists only in memory.
 _NO_NAME = ManifestName("", 0, 0)
@@ -93,7 +93,7 @@ class Producer:
         if batch is not None and batch.is_in:
             return 0
         if found is not None:
-            return self._finish(Prepared(found, math.inf, is_own=False), batch)
+            return self._finish(Prepared(found), batch)
         placed = self._begin(batch, files, messages, heed_ingress)
         return 0 if placed is None else self._finish(placed, batch)
 
@@ -110,7 +110,7 @@ class Producer:
                 await_map(self._queue, placed.manifest.generation)
             elif any(result.too_old for result in results):
                 rewrites += 1
-                check_rewrites(self._queue, rewrites, self._queue.store.runtime.monotonic_s() - placed.began_s)
+                check_rewrites(self._queue, rewrites, placed.age)
         return added
 
     # ---- in steps, for a sink that keeps positions of a group
@@ -129,11 +129,11 @@ class Producer:
         IngressDisabledError, ClockSkewError
         """
         placed = self._durable(None, lambda: self._fresh(files, heed_ingress), {}, {})
-        return placed or Prepared(self._discarded(messages), math.inf)
+        return placed or Prepared(self._discarded(messages))
 
     def is_stale(self, prepared: Prepared) -> bool:
         """Whether maintenance may delete the files before they are durable. Then they must be written again."""
-        return self._queue.store.runtime.monotonic_s() > prepared.deadline_s
+        return prepared.age is not None and prepared.age.is_over(self._queue.store.runtime)
 
     def is_as_ingress_is(self, prepared: Prepared) -> bool:
         """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""
@@ -155,7 +155,7 @@ class Producer:
         if is_own and not in_time:
             is_own = (found := batch.find()) is not None and found.name == manifest.name
         if is_own:
-            self._finish(Prepared(manifest, math.inf, in_time), batch)
+            self._finish(Prepared(manifest, prepared.age.of_named() if prepared.age and in_time else None), batch)
         return is_own
 
     def finish(self, record: BatchRecord, by_another: bool = False) -> Manifest | None:
@@ -175,7 +175,7 @@ class Producer:
         if found is None and batch.begun is not None and not by_another:
             found = self._begin_again(batch, batch.begun)
         if found is not None:
-            self._finish(Prepared(found, math.inf, is_own=False), batch)
+            self._finish(Prepared(found), batch)
         return found
 
     def _begin_again(self, batch: Batch, begun: Manifest) -> Manifest:
@@ -212,8 +212,7 @@ class Producer:
             self._discard(discarded.discarded or 0, None)
             return None
         # The decision is durable, as files are. A process that writes the batch again, once ingress is enabled, neither stores nor counts it.
-        manifest, is_own = batch.put(discarded)
-        return Prepared(manifest, math.inf, is_own)
+        return Prepared(batch.put(discarded)[0])
 
     def _fresh(self, files: Callable[[], Sequence[NewFile]], heed_ingress: bool) -> Sequence[NewFile] | None:
         """Write files; None if the queue takes no messages."""
@@ -263,19 +262,19 @@ class Producer:
             if files is None:
                 return None
             grace_ms = self._grace_ms(state)
-            half_s = grace_ms / 2000
+            age = FileAge(began_s, grace_ms)
             made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
             made = replace(made, positions=positions, late_after_ms=grace_ms * 3 // 4)
             if batch is None:
-                return Prepared(made, began_s + half_s, began_s=began_s)
-            if runtime.monotonic_s() - began_s <= half_s:
+                return Prepared(made, age)
+            if not age.is_over(runtime):
                 manifest, is_own = batch.put(made)
-                if not is_own or runtime.monotonic_s() - began_s <= half_s:
-                    return Prepared(manifest, math.inf, is_own)
+                if not is_own or not age.is_over(runtime):
+                    return Prepared(manifest, age.of_named() if is_own else None)
                 if (found := batch.find()) is not None:  # the manifest was put late, and may be void
-                    return Prepared(found, math.inf, is_own=False)
+                    return Prepared(found)
             rewrites += 1
-            check_rewrites(self._queue, rewrites, runtime.monotonic_s() - began_s)
+            check_rewrites(self._queue, rewrites, age)
 
     def _grace_ms(self, began: QueueState) -> int:
         """How long files are kept that were begun in that state: maintenance heeds the grace of that state, or of the last refresh."""
@@ -284,7 +283,6 @@ class Producer:
     # ---- placing it
     def _finish(self, placed: Prepared, batch: Batch | None) -> int:
         """Commit a durable batch to each partition that lacks its part. Returns how many messages this call added."""
-        queue = self._queue
         added, rewrites = 0, 0
         done: set[int] = set()  # partitions that hold their part
         while True:
@@ -299,8 +297,8 @@ class Producer:
                 recorded = batch.recorded()
                 done = set(recorded.get(manifest.generation, ()))
                 batch.check_files(manifest.left(recorded), manifest.generation)
-            record, found = None if batch is None else batch.record, None if placed.is_own else batch
-            results = self._commit(placed, record, found, done)
+            record, others = None if batch is None else batch.record, None if placed.is_own else batch
+            results = self._commit(placed, record, others, done)
             added += sum(result.rows for result in results)
             done |= {result.partition for result in results if result.is_in}
             if all(result.is_in for result in results):
@@ -311,9 +309,14 @@ class Producer:
             if any(result.sealed for result in results):
                 placed = self._place_again(placed, batch, done)
                 done = set()
+            elif batch is not None and any(result.too_old for result in results):
+                found = batch.find_in_time()
+                if found is None:
+                    return added  # another process has placed it
+                placed = Prepared(found)
             elif any(result.too_old for result in results):
                 rewrites += 1
-                check_rewrites(self._queue, rewrites, queue.store.runtime.monotonic_s() - placed.began_s)
+                check_rewrites(self._queue, rewrites, placed.age)
                 placed = self._copy(placed.manifest, batch, {}, placed.manifest.left({manifest.generation: done}))
                 done = set()
 
@@ -332,7 +335,7 @@ class Producer:
             number = part[0].partition
             try:
                 first = self._queue.table(number).append(
-                    part, record, manifest.generation, placed.deadline_s, self._clock.time_us, was_forgotten
+                    part, record, manifest.generation, placed.age, self._clock.time_us, was_forgotten
                 )
             except FilesTooOld:
                 return Result(number, too_old=True)
@@ -368,7 +371,7 @@ class Producer:
             if batch is not None and batch.record.sink_id == STUCK_SINK:
                 files = write_missing(self._queue, batch.record)  # by its offset, even a message without a key
             else:
-                files = place_again(self._queue, left)
+                files = (place_unnamed_again if batch is None else place_again)(self._queue, left)
             self._queue.control.refresh(sure=True)
             return files
 

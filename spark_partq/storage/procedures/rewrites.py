@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from spark_partq.core.errors import CommitFailedError
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.handle import Queue
 
 # How often they are written again.
@@ -13,11 +14,12 @@ MAX_REWRITES = 3
 _log = logging.getLogger("spark_partq")
 
 
-def check_rewrites(queue: Queue, rewrites: int, took_s: float) -> None:
+def check_rewrites(queue: Queue, rewrites: int, age: FileAge | None) -> None:
     """Files became too old before they were durable. They are written again, but the number of times is limited: then this raises."""
+    took_s = 0.0 if age is None else queue.store.runtime.monotonic_s() - age.began_s
     grace_s = queue.state.settings.vacuum_grace_ms / 1000
     what = (
-        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s. Files that nothing names may be deleted after "
+        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s by this machine's clock, or the machine stood still. Files that nothing names may be deleted after "
         f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so its files must be durable within half of that, {grace_s / 2:.0f} s"
     )
     if rewrites > MAX_REWRITES:

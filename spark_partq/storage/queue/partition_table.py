@@ -16,7 +16,6 @@ removes, is kept as application transactions of the log and changes in the same 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError
@@ -24,7 +23,8 @@ from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import FORGOTTEN, BatchRecord, Record, expired_records, may_be_forgotten
-from spark_partq.storage.log import Add, DeltaLog, FileChanges, Remove, TableSpec, make, retrying, take_back
+from spark_partq.storage.log import Add, DeltaLog, FileChanges, Remove, TableSpec, make, retrying, take_back, vacuum
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.file_index import (
     FileIndex,
     GrowingIndex,
@@ -55,10 +55,6 @@ class Sealed(Exception):
 
 class Fenced(Exception):
     """The queue's replica takes over: the table takes neither rows nor seals."""
-
-
-class FilesTooOld(Exception):
-    """The files were written so long ago that maintenance may delete them."""
 
 
 class PartitionTable:
@@ -205,7 +201,7 @@ class PartitionTable:
         files: Sequence[NewFile],
         record: BatchRecord | None,
         generation: int = 0,
-        deadline_s: float = math.inf,
+        age: FileAge | None = None,
         time_us: Callable[[], int] | None = None,
         was_forgotten: Callable[[], bool] | None = None,
     ) -> int | None:
@@ -215,8 +211,8 @@ class PartitionTable:
         ----------
         generation : int
             Of the partition map that placed the rows.
-        deadline_s : float
-            When the files are too old, by `Runtime.monotonic_s`.
+        age : FileAge, optional
+            When they were begun. None: a manifest names them that was put in time.
         time_us : function, optional
             Microseconds since 1970, for `_enqueued_at`; this machine's clock by default.
         was_forgotten : function, optional
@@ -241,8 +237,8 @@ class PartitionTable:
                 return None
             if not may_append(self.sealed, self.fenced, generation):
                 raise Fenced if self.fenced else Sealed
-            if self.store.runtime.monotonic_s() > deadline_s:
-                raise FilesTooOld
+            if age is not None:
+                age.check(self._log, [file.path for file in files])
             base = start = self.next_offset
             now_us = time_us() if time_us is not None else self.store.runtime.time_ns() // 1_000
             clock_us = max(self.recorded(CLOCK, 0), now_us)
@@ -342,15 +338,15 @@ class PartitionTable:
 
         return retrying(self.store.runtime, attempt, self._log.what)
 
-    def replace(self, paths: Sequence[str], file: NewFile, deadline_s: float, generation: int | None = None) -> bool:
+    def replace(self, paths: Sequence[str], file: NewFile, age: FileAge, generation: int | None = None) -> bool:
         """Put a file in the place of others that follow each other; False if one of these is not live any more.
 
         The messages that are left keep their offsets and times.
 
         Parameters
         ----------
-        deadline_s : float
-            When the new file is too old, by `Runtime.monotonic_s`.
+        age : FileAge
+            When the new file was begun.
         generation : int, optional
             Not if the table is sealed under this generation of the map.
 
@@ -365,8 +361,7 @@ class PartitionTable:
             self.refresh()
             if self.fenced:
                 raise Fenced
-            if self.store.runtime.monotonic_s() > deadline_s:
-                raise FilesTooOld
+            age.check(self._log, [file.path])
             live = self._log.snapshot.files
             if not all(path in live for path in paths) or (generation is not None and self.sealed >= generation):
                 return False
@@ -384,7 +379,7 @@ class PartitionTable:
         as_of_ms : int, optional
             By the store's clock the moment as of which they must be so old; now, if it is not given.
         """
-        return self._log.vacuum(grace_ms, kept, as_of_ms)
+        return vacuum(self._log, grace_ms, kept, as_of_ms)
 
     def checkpoint(self) -> None:
         """Write a checkpoint and drop log files that have outlived their retention."""

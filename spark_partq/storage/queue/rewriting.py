@@ -9,6 +9,7 @@ import pyarrow as pa
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageFile
@@ -18,8 +19,20 @@ from spark_partq.storage.queue.slices import Slice
 Rows = Iterator[tuple[Ints, pa.RecordBatch, Ints]]
 
 
+def was_replaced(table: PartitionTable, files: Sequence[Slice]) -> bool:
+    """Whether the partition no longer has one of the files, as another process has rewritten or removed it; refreshes the table."""
+    table.refresh()
+    paths = set(table.index.paths)
+    return any(part.path not in paths for part in files)
+
+
 def rewrite(
-    queue: Queue, table: PartitionTable, files: Sequence[Slice], rows: Rows, generation: int | None = None
+    queue: Queue,
+    table: PartitionTable,
+    files: Sequence[Slice],
+    rows: Rows,
+    age: FileAge,
+    generation: int | None = None,
 ) -> bool:
     """Put one file in the place of some that follow each other; False if one of them is not there any more.
 
@@ -30,6 +43,8 @@ def rewrite(
     rows : iterator
         Of the messages that are left their offsets, they themselves with every column that the queue has by now, and when they were
         enqueued.
+    age : FileAge
+        When the new file was begun: not before the queue was read, as the grace may have been lowered since.
     generation : int, optional
         Not if the partition is sealed under this generation of the map.
 
@@ -41,7 +56,6 @@ def rewrite(
         If the queue's replica takes over.
     CommitFailedError, CorruptTableError
     """
-    deadline_s = queue.store.runtime.monotonic_s() + queue.state.settings.vacuum_grace_ms / 2000
     base, segment = files[0].base_offset, len(files) > 1 or files[0].segment
     schema = arrow_schema(queue.state.schema)
     try:
@@ -60,4 +74,4 @@ def rewrite(
             queue=queue.name,
             partition=table.partition,
         ) from error
-    return table.replace([part.path for part in files], new, deadline_s, generation)
+    return table.replace([part.path for part in files], new, age, generation)

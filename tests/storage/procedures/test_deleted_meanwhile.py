@@ -13,9 +13,10 @@ from spark_partq.core.format import DELETED_MESSAGES
 from spark_partq.core.queue import replicas
 from spark_partq.storage.procedures import delete_messages as procedure
 from spark_partq.storage.queue.control import open_control
+from spark_partq.storage.queue.file_age import FilesTooOld
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageFile
-from spark_partq.storage.queue.partition_table import FilesTooOld, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.storage.procedures.test_added_columns import make, put

@@ -19,6 +19,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import Add, Conflict, DeltaLog
 from spark_partq.storage.queue import partition_table
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.file_index import FileIndex, IrregularFiles, offsets_of
 from spark_partq.storage.queue.partition_table import Fenced, Sealed
 from spark_partq.storage.runtime import SYSTEM
@@ -385,7 +386,7 @@ def test_too_many_lost_races(queue: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(partq.CommitFailedError, match="1,000 races"):
         put(queue, 0, [1])
     with pytest.raises(partq.CommitFailedError, match="partition 0 of queue 'q': lost 1,000 races"):
-        table.replace([table.index.path(0)], file, float("inf"))
+        table.replace([table.index.path(0)], file, FileAge(0.0, 86_400_000, are_named=True))
 
 
 @given(st.lists(st.integers(1, 9), max_size=8), st.integers(0, 80), st.integers(0, 80))

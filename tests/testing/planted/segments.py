@@ -45,9 +45,9 @@ def a_segment_goes_on_across_a_cut(original, base, size, enqueued_us, alone, cut
     "storage.queue.partition_table:PartitionTable.replace",
     test=lambda: in_a_store(lambda store: procedure.test_a_parent_that_is_copied(store, "before the commit")),
 )
-def files_of_a_sealed_table_are_put_together(original, table, paths, file, deadline_s, generation=None):
+def files_of_a_sealed_table_are_put_together(original, table, paths, file, age, generation=None):
     """Each file of a parent is a batch of the copy: the first one stands for all, and the others are lost."""
-    return original(table, paths, file, deadline_s)
+    return original(table, paths, file, age)
 
 
 @bug("storage.replica.history:_agree", test=lambda: in_a_store(_a_replica_jumps))
