@@ -93,9 +93,8 @@ class DeltaLog:
         self._token: str | None = None
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
-        self.vacuumed_s = (
-            -math.inf
-        )  # when a commit that deletes files may last have come to be known, by `Runtime.monotonic_s`
+        # When this handle last met a commit after which files are deleted, or may have, by `Runtime.monotonic_s`.
+        self.vacuumed_s = -math.inf
         self._checkpoint = NO_CHECKPOINT  # the newest that is known of
         self._forced = -1  # the newest version that is known to be on the disk, where writes are forced
         self._broken: str | None = None

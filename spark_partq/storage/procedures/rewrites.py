@@ -19,8 +19,8 @@ def check_rewrites(queue: Queue, rewrites: int, age: FileAge | None) -> None:
     took_s = 0.0 if age is None else queue.store.runtime.monotonic_s() - age.began_s
     grace_s = queue.state.settings.vacuum_grace_ms / 1000
     what = (
-        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s by this machine's clock, or the machine stood still. Files that nothing names may be deleted after "
-        f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so its files must be durable within half of that, {grace_s / 2:.0f} s"
+        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s by this machine's clock, or the machine stood still. Files that nothing "
+        f"names may be deleted after vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so its files must be durable within half of that, {grace_s / 2:.0f} s"
     )
     if rewrites > MAX_REWRITES:
         raise CommitFailedError(
