@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_partq.storage.files import MemoryFiles, open_files
-from spark_partq.storage.log import LONG_LOG, Add, Remove, TableSpec, table
+from spark_partq.storage.log import LONG_LOG, Add, Remove, TableSpec, table, vacuum
 from spark_partq.storage.log.folder import CLEAN_UP_EVERY, LogFolder
 from spark_partq.storage.log.spec import CHECKPOINT_INTERVALS
 from spark_partq.storage.runtime import SYSTEM
@@ -211,9 +211,9 @@ def test_vacuum_keeps_what_was_removed_just_now(files: MemoryFiles, clock: list[
     clock[0] += HOUR_MS // 2
     count(writer)
     writer.checkpoint()
-    assert writer.vacuum(HOUR_MS) == 0 and set(paths) <= set(everything(files))
+    assert vacuum(writer, HOUR_MS) == 0 and set(paths) <= set(everything(files))
     clock[0] += HOUR_MS
-    assert writer.vacuum(HOUR_MS) == 2
+    assert vacuum(writer, HOUR_MS) == 2
     assert set(paths) & set(everything(files)) == {paths[0]}
     assert fresh(files).version == writer.version
 

@@ -9,7 +9,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.files import MemoryFiles
-from spark_partq.storage.log import Add, commit, folder
+from spark_partq.storage.log import Add, commit, folder, vacuum
 from spark_partq.storage.queue.file_index import GrowingIndex, IrregularFiles
 from tests.storage.log.damage import ADD, INFO, METADATA, PROTOCOL, REMOVE, TXN, busy, refused, refused_by_all
 from tests.storage.log.tables import (
@@ -273,7 +273,7 @@ def test_maintenance_of_a_damaged_table(files: MemoryFiles, maintain: str) -> No
     count(old)
     whole = files.read(checkpoint_path(2))
     files.put(checkpoint_path(2), whole[:-10])
-    act = old.checkpoint if maintain == "checkpoint" else lambda: old.vacuum(0)
+    act = old.checkpoint if maintain == "checkpoint" else lambda: vacuum(old, 0)
     refused(act, r"0002\.checkpoint\.parquet")
 
 

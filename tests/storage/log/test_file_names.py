@@ -9,7 +9,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.files import MemoryFiles
-from spark_partq.storage.log import Add, Remove
+from spark_partq.storage.log import Add, Remove, vacuum
 from spark_partq.storage.log.checkpoints import encode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry, file_name
 from tests.storage.log.tables import checkpoint_path, entry_path, fresh, handle, made
@@ -80,4 +80,4 @@ def test_checkpoints(path: str, removed: bool) -> None:
     files.put(checkpoint_path(1), encode_checkpoint(snapshot)[0])
     files.delete(entry_path(0))
     with pytest.raises(partq.CorruptTableError, match=r"0{19}1\.checkpoint\.parquet: .*no plain name"):
-        table.vacuum(0) if removed else fresh(files)
+        vacuum(table, 0) if removed else fresh(files)

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_partq.storage.files import is_temporary, open_files
-from spark_partq.storage.log import Add, DeltaLog
+from spark_partq.storage.log import Add, DeltaLog, vacuum
 from tests.helpers import eventually
 from tests.s3server import BUCKET, running
 from tests.storage.log.tables import (
@@ -136,7 +136,7 @@ def check_no_litter(store: str, last: int) -> None:
         (place / ".dead.tmp").write_bytes(b"x")
     (folder / "lost-the-race.parquet").write_bytes(b"x")
     table.log.clean_up(HOUR_MS)
-    assert table.vacuum(HOUR_MS) == 0
+    assert vacuum(table, HOUR_MS) == 0
     assert (folder / ".dead.tmp").exists() and (log / ".dead.tmp").exists()
 
     age_on_disk(folder, 2 * HOUR_MS)
@@ -145,7 +145,7 @@ def check_no_litter(store: str, last: int) -> None:
     table.commit([Add("last.parquet", 1, {"base_offset": None}, '{"numRecords":0}')])
     (folder / "last.parquet").write_bytes(b"x")
     table.checkpoint()
-    assert table.vacuum(HOUR_MS) >= 2
+    assert vacuum(table, HOUR_MS) >= 2
     assert not [path for path in log.iterdir() if is_temporary(path.name)]
     assert {path.name for path in folder.iterdir() if path.is_file()} == set(table.snapshot.files)
     assert [int(path.name[:20]) for path in log.glob("*.json")][:1] and len(list(log.glob("*.json"))) <= 3

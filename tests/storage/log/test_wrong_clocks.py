@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_partq.storage.files import MemoryFiles
+from spark_partq.storage.log import vacuum
 from spark_partq.storage.runtime import SYSTEM
 from tests.storage.log.tables import FOLDER, HOUR_MS, age, count, fresh, handle, made
 
@@ -49,4 +50,4 @@ def test_vacuum_with_a_wrong_clock(files: MemoryFiles, monkeypatch: pytest.Monke
     files.put(f"{FOLDER}/about-to-be-committed", b"x")
     wall = SYSTEM.time_ns
     monkeypatch.setattr(SYSTEM, "time_ns", lambda: wall() + by_ms * 1_000_000)
-    assert writer.vacuum(24 * HOUR_MS) == 0
+    assert vacuum(writer, 24 * HOUR_MS) == 0
