@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures import make_segments as procedure
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -265,8 +267,8 @@ def test_it_took_too_long(old: str) -> None:
     """Maintenance might have deleted the new file before its commit."""
     real, before = PartitionTable.replace, read(old)
 
-    def late(table: PartitionTable, paths: Any, file: Any, deadline_s: float, generation: Any) -> bool:
-        return real(table, paths, file, deadline_s - HOUR, generation)
+    def late(table: PartitionTable, paths: Any, file: Any, age: FileAge, generation: Any) -> bool:
+        return real(table, paths, file, replace(age, began_s=age.began_s - age.grace_ms / 2000), generation)
 
     with mock.patch.object(PartitionTable, "replace", late):
         assert merged(old) == 0
