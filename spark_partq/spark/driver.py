@@ -6,7 +6,6 @@ the driver which micro-batches have finished and which queries have ended (`spar
 
 from __future__ import annotations
 
-import atexit
 import hmac
 import logging
 import os
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from spark_partq.core.ids import QueuePartition
 from spark_partq.spark import address
 from spark_partq.spark.address import Address
+from spark_partq.spark.at_exit import at_exit
 from spark_partq.spark.channel import JsonConnection
 from spark_partq.spark.spark_events import SparkEvents
 from spark_partq.storage.procedures.consume.application import Message
@@ -130,7 +130,7 @@ class Driver:
                 error,
             )
             return
-        atexit.register(_forget, self.address, os.getpid())
+        at_exit(self.address.remove)
         threading.Thread(target=self._accept, args=(server,), daemon=True, name="partq-driver").start()
 
     @classmethod
@@ -264,11 +264,6 @@ class Driver:
 
 def _partitions(values: Sequence[Sequence[Any]]) -> list[QueuePartition]:
     return [(str(queue), int(number)) for queue, number in values]
-
-
-def _forget(address: Address, owner: int) -> None:
-    if os.getpid() == owner:
-        address.remove()
 
 
 def flow_changes(group: str, store: str | None = None) -> dict[str, FlowChange]:

@@ -6,14 +6,13 @@ that reads no queue as a stream does not need the server, so it is started when 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from spark_partq.spark.at_exit import at_exit
 from spark_partq.storage.procedures.consume.application import Message
 
 if TYPE_CHECKING:
@@ -130,17 +129,13 @@ def _listen(spark: SparkSession, listener: _QueryListener) -> None:
         _log.warning("Spark does not tell which micro-batches have finished: %s; handoffs take longer", error)
         return
 
-    process = os.getpid()
-
     def end() -> None:
         """Remove the listener. The JVM outlives this process by a moment, and would log errors when it calls the listener."""
-        if os.getpid() != process:  # a fork has the connection to the JVM, but not the queries
-            return
         with contextlib.suppress(Exception):
             context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
             streams._jsqm.removeListener(wrapped)
 
-    atexit.register(end)
+    at_exit(end)
 
 
 def _is_stopped(spark: SparkSession) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import tempfile
@@ -95,7 +96,7 @@ def test_a_spark_that_cannot_be_listened_to(caplog: pytest.LogCaptureFixture) ->
 def test_only_the_process_that_added_a_listener_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork has its connection to the JVM, and may end sooner."""
     ends: list[Callable[[], None]] = []
-    monkeypatch.setattr(spark_events.atexit, "register", ends.append)
+    monkeypatch.setattr(atexit, "register", ends.append)
     monkeypatch.setattr("pyspark.java_gateway.ensure_callback_server_started", lambda _: None)
     session = MagicMock()
     spark_events._listen(session, MagicMock())

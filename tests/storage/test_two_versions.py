@@ -127,9 +127,8 @@ def test_what_the_older_one_rewrites_keeps_what_the_newer_one_said(store: str) -
     rows = open_control(Store.at(store), "q").history()
     assert len(opened(store).control._rows.files) < queue_control.MERGE_AFTER
     assert {"why": "flood"} in [json.loads(row["body"]) for row in rows]
-    consumer.group.acknowledge(
-        [heartbeat(consumer.incarnation, 1)]
-    )  # a query sends one long before the doctor misses it
+    # A query sends one long before the doctor misses it.
+    consumer.group.acknowledge([heartbeat(consumer.incarnation, 1)])
     assert diagnose(Store.at(store)).findings == []
 
 

@@ -51,38 +51,39 @@ class DiskFiles:
         self._put(path, data, self._link)
 
     def put(self, path: str, data: bytes) -> None:
-        self._put(path, data, os.replace)
+        self._put(path, data, lambda temporary, path: os.replace(temporary, self._at(path)))
 
     def _put(self, path: str, data: bytes, name: Callable[[str, str], None]) -> None:
         """Write a temporary file and give it its name; once more if others cleaned it up while this process stood still."""
+        where = self._at(path.rpartition("/")[0])
         with self._writing(path):
             self._inside(path)
-            where = self._at(path.rpartition("/")[0])
             folder = os.open(where, _FOLDER)
             try:
-                while True:
-                    with self._written(path, data) as temporary:
-                        try:
-                            name(temporary, self._at(path))
-                            break
-                        except FileNotFoundError:
-                            if not os.path.samestat(os.fstat(folder), os.stat(where)):
-                                raise  # it was deleted, and another one was made in its place
-                        except FileExistsError:
-                            self._force_names(path)  # who is told so may rely on the other file
-                            raise FileAlreadyExists(path) from None
+                while not self._is_named(path, data, name):
+                    if not os.path.samestat(os.fstat(folder), os.stat(where)):
+                        raise FileMissing(path)  # it was deleted, and another one was made in its place
             finally:
                 os.close(folder)
             self._force_names(path)
 
-    def _link(self, temporary: str, at: str) -> None:
+    def _is_named(self, path: str, data: bytes, name: Callable[[str, str], None]) -> bool:
         try:
-            os.link(temporary, at)
+            with self._written(path, data) as temporary:
+                name(temporary, path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _link(self, temporary: str, path: str) -> None:
+        try:
+            os.link(temporary, self._at(path))
         except FileExistsError:
             # On a network file system the link may be made and its answer lost: then it "exists" when it is asked for again. How many links
             # there are tells nothing: a backup may make some.
-            if not _are_one_file(temporary, at):
-                raise
+            if not _are_one_file(temporary, self._at(path)):
+                self._force_names(path)  # who is told so may rely on the other file
+                raise FileAlreadyExists(path) from None
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise StoreUnavailableError(

@@ -111,7 +111,7 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
             for part in whole_files(queue.state, table.partition, table.index, max(start, table.first_offset), end):
                 try:
                     count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
-                    if count and not _delete_of_file(queue, table, part, wanted):
+                    if count and not _rewrite(queue, table, part, wanted):
                         break  # another process has, or the file is removed: search again
                 except CorruptTableError:
                     if not was_replaced(table, [part]):
@@ -123,12 +123,6 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
                 return deleted, end
 
 
-def _delete_of_file(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
-    began_s = queue.store.runtime.monotonic_s()
-    _allow_deletion(queue)
-    return _rewrite(queue, table, part, wanted, began_s)
-
-
 def _allow_deletion(queue: Queue) -> None:
     """Decide that the queue may have deletions. If it was deleted meanwhile, or its replica takes over, nothing is decided, and this raises."""
     queue.control.decide(deletion.allow_deletion)
@@ -136,14 +130,10 @@ def _allow_deletion(queue: Queue) -> None:
     check_primary(queue)
 
 
-def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted, began_s: float) -> bool:
-    """Write a file again without the messages that match. Returns False if the partition no longer has the file.
-
-    Parameters
-    ----------
-    began_s : float
-        The queue was read since then, by `Runtime.monotonic_s`.
-    """
+def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
+    """Write a file again without the messages that match. Returns False if the partition no longer has the file."""
+    began_s = queue.store.runtime.monotonic_s()
+    _allow_deletion(queue)
     for _ in range(MAX_REWRITES + 1):
         part = replace(part, may_lack=queue.state.added)  # a column may have been added since the search
         age = FileAge(began_s, queue.state.settings.vacuum_grace_ms)

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_partq.core import format
-from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.queue.segments import allow_segments, due
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
-from spark_partq.storage.queue.rewriting import Rows, rewrite, was_replaced
+from spark_partq.storage.queue.rewriting import Rows, rewrite
 from spark_partq.storage.queue.slices import Slice, slices
 
 # Per partition, so that a pass ends in reasonable time also in a queue that was never maintained.
@@ -79,10 +78,6 @@ def _make(queue: Queue, generation: int, age: FileAge, table: PartitionTable, ru
             if not rewrite(queue, table, files, _rows(queue, files), age, generation):
                 break  # the next pass tries again
         except (Fenced, FilesTooOld):
-            break
-        except CorruptTableError:
-            if not was_replaced(table, files):
-                raise
             break
         made += len(files) - 1
     return made

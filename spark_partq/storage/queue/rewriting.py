@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.errors import CommitFailedError, CorruptTableError
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.file_age import FileAge
@@ -67,6 +67,10 @@ def rewrite(
         except BaseException:
             file.discard()
             raise
+    except CorruptTableError:
+        if not was_replaced(table, files):
+            raise
+        return False
     except (OSError, FileMissing) as error:
         raise CommitFailedError(
             f"a file of partition {table.partition} of queue {queue.name!r} cannot be written again: {error}; the file in question was not "
