@@ -19,20 +19,14 @@ from spark_partq.storage.queue.messages import MessageFile
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests.helpers import opened
+from tests.rewrites import before_the_commit
 from tests.storage.procedures.test_added_columns import make, put
 from tests.storage.procedures.test_delete_messages import fill, rows_at
 
 
 def between(store: str, act: Any, queue: str = "q") -> Any:
     """Run the deletion of key `a`, and `act` once between a new file of the queue and its commit."""
-    replace, acts = PartitionTable.replace, [act]
-
-    def hooked(table: PartitionTable, *arguments: Any) -> bool:
-        if acts and table.queue == queue:
-            acts.pop()()
-        return replace(table, *arguments)
-
-    with mock.patch.object(PartitionTable, "replace", hooked):
+    with before_the_commit(act, queue):
         return partq.delete_messages(store, "q", {"k": "a"})
 
 

@@ -21,6 +21,7 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SystemRuntime
 from spark_partq.storage.store import Store
 from tests.helpers import opened
+from tests.rewrites import before_the_commit
 from tests.scaled import Sink, make, stored, write_files
 
 HOUR_S = 3_600.0
@@ -110,14 +111,7 @@ def test_a_sink_that_keeps_positions(world: World) -> None:
 
 def test_a_deletion(world: World) -> None:
     """It writes the file again."""
-    replace, left = PartitionTable.replace, [world.pause]
-
-    def later(*arguments: Any) -> bool:
-        if left:
-            left.pop()()
-        return replace(*arguments)
-
-    with mock.patch.object(PartitionTable, "replace", later):
+    with before_the_commit(world.pause):
         assert partq.delete_messages(world.here, "q", {"k": "b"}) == 1
     assert world.rows == [("a", 0), ("a", 2)]
 

@@ -28,6 +28,7 @@ from spark_partq.storage.queue.slices import Slice, slices
 from spark_partq.storage.queue.starting import enqueued_us, first_since, runs
 from tests.helpers import in_parallel, new_file, opened
 from tests.planners import Query
+from tests.rewrites import before_the_commit
 from tests.storage.procedures.test_added_columns import make, put
 
 HOUR = 3_600_000
@@ -238,14 +239,7 @@ def test_a_pass_has_an_end(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- beside others
 def between(store: str, act: Callable[[], Any]) -> int:
     """Maintain the queue, and let something happen between a segment and its commit."""
-    real, acts = PartitionTable.replace, [act]
-
-    def hooked(table: PartitionTable, *about: Any) -> bool:
-        if acts:
-            acts.pop()()
-        return real(table, *about)
-
-    with mock.patch.object(PartitionTable, "replace", hooked):
+    with before_the_commit(act):
         return merged(store)
 
 
