@@ -46,6 +46,7 @@ _LOG = "_delta_log"
 _OF_VERSION = re.compile(r"\d{20}\.")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")  # of one file, which has everything
 _CONSTRAINT = "delta.constraints."
+_INVARIANT = "delta.invariants"
 _FORGETS = "delta.settransactionretentionduration"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # Keys in the metadata of columns that only Delta's own writers can compute.
@@ -152,8 +153,8 @@ class DeltaTarget:
             if not column["nullable"]
         }
         for column in columns:
-            if "delta.invariants" in column["metadata"]:
-                rule = json.loads(column["metadata"]["delta.invariants"])["expression"]["expression"]
+            if _INVARIANT in column["metadata"]:
+                rule = json.loads(column["metadata"][_INVARIANT])["expression"]["expression"]
                 found[f"invariant of {column['name']}"] = rule
         for key, condition in self._table.metadata().configuration.items():
             if key.startswith(_CONSTRAINT):
@@ -180,6 +181,8 @@ class DeltaTarget:
             unknown.append("columnMapping")
         for column in self.schema["fields"]:
             unknown += [f"{rule} of column {column['name']}" for rule in _COMPUTED if rule in column["metadata"]]
+            if f'"{_INVARIANT}":' in json.dumps(column["type"]):
+                unknown.append(f"{_INVARIANT} inside column {column['name']}")
         if unknown:
             raise UnsupportedTableError(
                 f"{self.what} has features that this sink does not support: {', '.join(unknown)}. Nothing was written. Write into another "
@@ -322,12 +325,12 @@ class DeltaTarget:
             self._place.files.delete(file.path)
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Add nullable columns, unless another process has added them by now."""
+        """Add nullable columns, unless another process has added some of the same names by now, perhaps in other case."""
 
         def attempt() -> None:
             self.refresh()
-            known, version = {column["name"] for column in self.schema["fields"]}, self._table.version()
-            added = [{**field, "nullable": True} for field in fields if field["name"] not in known]
+            known, version = {column["name"].lower() for column in self.schema["fields"]}, self._table.version()
+            added = [{**field, "nullable": True} for field in fields if field["name"].lower() not in known]
             if not added:
                 return
             try:

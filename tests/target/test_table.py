@@ -193,6 +193,29 @@ def test_features_that_a_sink_does_not_know_are_refused(
         DeltaTarget(place)
 
 
+def test_an_invariant_inside_a_column_is_refused(place: Store) -> None:
+    """A sink checks those of columns; Delta's own writers read this one as a condition on a field of the struct."""
+    DeltaTarget.create(place, payload_schema("v bigint, s struct<a: int>"), [])
+
+    def change(action: dict[str, Any]) -> None:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            rule = json.dumps({"expression": {"expression": "s.a > 0"}})
+            schema["fields"][1]["type"]["fields"][0]["metadata"] = {"delta.invariants": rule}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+
+    edited(place, change)
+    with pytest.raises(partq.UnsupportedTableError, match=r"delta\.invariants inside column s"):
+        DeltaTarget(place)
+
+
+def test_a_column_that_another_sink_adds_in_other_case_is_not_added(place: Store, target: DeltaTarget) -> None:
+    slow = DeltaTarget(place)
+    target.add_columns(payload_schema("total double")["fields"])
+    slow.add_columns(payload_schema("Total double, more bigint")["fields"])
+    assert [column["name"] for column in slow.schema["fields"]] == ["v", "day", "k", "total", "more"]
+
+
 def test_a_table_that_forgets_positions_is_refused(place: Store, target: DeltaTarget) -> None:
     """Also where somebody gives it that property while the sink is at work."""
     table = DeltaTable(place.uri)

@@ -96,9 +96,8 @@ class MessageWriter:
         except BaseException as error:
             self.discard()
             if isinstance(error, (OSError, FileMissing, StoreUnavailableError)):
-                reason = "the folder is gone" if isinstance(error, FileMissing) else error
                 raise CommitFailedError(
-                    f"messages of queue {self._queue!r} cannot be written to {self._store.uri}: {reason}; nothing was changed. Check "
+                    f"messages of queue {self._queue!r} cannot be written to {self._store.uri}: {why_unwritten(error)}; nothing was changed. Check "
                     "that the queue is still there, and the space that is left",
                     queue=self._queue,
                 ) from error
@@ -123,6 +122,13 @@ class MessageWriter:
         for partition in partitions:
             self._done.append(self._open[partition].close())
             del self._open[partition]
+
+
+def why_unwritten(error: Exception) -> str:
+    """Why a file of messages could not be written."""
+    if isinstance(error, FileMissing):
+        return "its folder is gone, or this machine stood still until maintenance deleted the unfinished file"
+    return str(error)
 
 
 class MessageFile:

@@ -12,7 +12,7 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import MessageFile
+from spark_partq.storage.queue.messages import MessageFile, why_unwritten
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice
 
@@ -73,7 +73,7 @@ def rewrite(
         return False
     except (OSError, FileMissing) as error:
         raise CommitFailedError(
-            f"a file of partition {table.partition} of queue {queue.name!r} cannot be written again: {error}; the file in question was not "
+            f"a file of partition {table.partition} of queue {queue.name!r} cannot be written again: {why_unwritten(error)}; the file in question was not "
             "changed. Check the space that is left and the permissions, and run this again",
             queue=queue.name,
             partition=table.partition,

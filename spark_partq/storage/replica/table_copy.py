@@ -128,7 +128,7 @@ class TableCopy:
         ReplicaError
             If the copy is of another table, or is newer.
         """
-        at, lost = self.version, False
+        at, lost = self.version, 0  # how often files were gone
         if not self._checked:
             self._check_history(at)
         self._checked = False
@@ -142,7 +142,7 @@ class TableCopy:
                     until = log.last
                     check_not_behind(self._from, self._to, until, at)
                     if lost or self._must_jump(log, at):
-                        jump = self._jump(log, at, token, lost)
+                        jump = self._jump(log, at, token, write=lost > 1)
                         yield jump
                         at, token = jump.version, jump.token
                 while at < until:
@@ -151,7 +151,7 @@ class TableCopy:
                     at, token = step.version, step.token
                 return
             except FileMissing as error:  # it was cleaned up; only a newer checkpoint can replace it
-                lost, why = True, error
+                lost, why = lost + 1, error
         raise CorruptTableError(
             f"{self._source.uri_of(self.folder)} names {why}, which is not there; restore it from a backup, or promote the "
             "replica",
@@ -198,17 +198,19 @@ class TableCopy:
             recorded=recorded_versions(entry.transactions),
         )
 
-    def _jump(self, log: LogNames, at: int, token: str | None, lost: bool) -> Step:
-        """The newest checkpoint. A new one is written if a file that older ones name is lost, or if no checkpoint is near enough.
+    def _jump(self, log: LogNames, at: int, token: str | None, write: bool) -> Step:
+        """The newest checkpoint. A new one is written if no checkpoint is near enough.
 
         Parameters
         ----------
         at, token
             The version up to which steps were yielded, and its token.
+        write : bool
+            Write one in any case: the newest one may name a file that is gone. A replicator that has only the rights of SECURITY.md may not.
         """
         newest = max(log.checkpoints, default=-1)
         with self._explained():
-            if lost or newest <= at or log.last - newest > MAX_COMMITS:
+            if write or newest <= at or log.last - newest > MAX_COMMITS:
                 newest = self._from.write_checkpoint().version
             data = self._from.checkpoint_bytes(newest)
             snapshot = decode_checkpoint(data, newest, tombstones=False)

@@ -8,15 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.queue.messages import MessageFile
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SystemRuntime
 from spark_partq.storage.store import Store
@@ -131,3 +134,22 @@ def test_files_that_a_manifest_names_in_time_stay(world: World) -> None:
         assert Sink(world.here, "s").write(0, MORE) == 2
     other.write(0, [("c", 10)])
     assert world.rows == sorted([*BEFORE, *MORE, ("c", 10)])
+
+
+@pytest.mark.parametrize("act", ["write", "delete"])
+def test_an_unfinished_file_that_maintenance_deleted(tmp_path: Path, act: str) -> None:
+    """On a disk. The queue is whole, so no error says that its folder is gone."""
+    make(tmp_path, 2)
+    sink = Sink(tmp_path, "s")
+    sink.write(0, MORE)
+    close = MessageFile.close
+
+    def later(file: MessageFile) -> NewFile:
+        for unfinished in tmp_path.rglob(".*.tmp"):
+            unfinished.unlink()
+        return close(file)
+
+    told = pytest.raises(partq.CommitFailedError, match="stood still until maintenance deleted the unfinished file")
+    with mock.patch.object(MessageFile, "close", later), told:
+        sink.write(1, BEFORE) if act == "write" else partq.delete_messages(tmp_path, "q", {"k": "a"})
+    assert sorted(row for rows in stored(tmp_path).values() for row in rows) == MORE

@@ -13,12 +13,14 @@ from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
+from tests.clocks import no_grace
 from tests.replicas import (
     OnceHistoryIsChecked,
     assert_equal,
     clean_log,
     faults,
     grow,
+    log_names,
     messages,
     once_history_is_checked_fixture,  # noqa: F401
     put,
@@ -27,6 +29,7 @@ from tests.replicas import (
     table,
     there_fixture,  # noqa: F401
 )
+from tests.storage.procedures.test_maintain import group_at
 
 PARTITION, CONTROL = "queues/q/partitions/partition=0", "queues/q/control"
 
@@ -46,6 +49,20 @@ def test_a_log_is_cleaned_up_past_the_copy(
     else:
         assert Replicator(Store.at(queue), "q", there).sync().total_lag == 0
     assert sorted(messages(there, 0).values()) == [*range(10)]
+
+
+def test_files_are_deleted_past_the_copy(queue: str, there: str) -> None:
+    """S7: it goes on at the checkpoint that maintenance wrote, and writes none: it may have no right to."""
+    sync(queue, there)
+    put(queue, 0, range(5))
+    group_at(queue, "g", {0: 5})
+    with no_grace():
+        assert partq.maintain(queue, "q")[0].vacuumed_files == 1
+    put(queue, 0, [5])
+    before = log_names(queue, PARTITION)
+    Replicator(Store.at(queue), "q", there).sync()
+    assert log_names(queue, PARTITION) == before
+    assert_equal(queue, there)
 
 
 def test_a_control_table_is_cleaned_up_past_the_copy(
