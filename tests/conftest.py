@@ -64,12 +64,15 @@ def _is_plain(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the tests, with a session time zone that is not UTC."""
+    """The one session of the tests, with a session time zone that is not UTC.
+
+    It interprets queries: to generate code and compile it takes longer than each of these few rows. Other programs that tests start do compile.
+    """
     logging.getLogger("py4j").setLevel(logging.ERROR)
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = partq.session(
-        "tests", "local[2]", {"spark.sql.session.timeZone": ZONE, "spark.sql.warehouse.dir": str(warehouse)}
-    )
+    interpret = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+    places = {"spark.sql.session.timeZone": ZONE, "spark.sql.warehouse.dir": str(warehouse)}
+    session = partq.session("tests", "local[2]", places | interpret)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

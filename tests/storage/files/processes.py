@@ -20,7 +20,7 @@ from spark_partq.storage.queue.messages import MessageWriter
 from spark_partq.storage.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["spark_partq.storage.files.disk", "spark_partq.storage.files.objects", __name__])
+CONTEXT.set_forkserver_preload(["spark_partq.storage.files.objects", "tests.helpers", __name__])
 NOBODY = 65534
 _barrier: Barrier
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 from collections.abc import Iterator, Mapping
 from multiprocessing.process import BaseProcess
@@ -15,6 +14,7 @@ from spark_partq.storage.files import is_temporary, open_files
 from spark_partq.storage.log import Add, DeltaLog, vacuum
 from tests.helpers import eventually
 from tests.s3server import BUCKET, running
+from tests.storage.files.processes import CONTEXT
 from tests.storage.log.tables import (
     FOLDER,
     HOUR_MS,
@@ -39,9 +39,8 @@ def bucket() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def started(uri: str, options: Mapping[str, str], last: int, with_data: bool = False) -> list[BaseProcess]:
-    context = multiprocessing.get_context("spawn")
     processes: list[BaseProcess] = [
-        context.Process(target=append_until, args=(uri, options, last, str(number), with_data), daemon=True)
+        CONTEXT.Process(target=append_until, args=(uri, options, last, str(number), with_data), daemon=True)
         for number in range(PROCESSES)
     ]
     for process in processes:

@@ -148,7 +148,7 @@ def some_of_the_copy(store: str, monkeypatch: pytest.MonkeyPatch, commits: int) 
             partq.copy_stuck(store, "q")
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 12))])
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 12))])
 def test_whatever_a_pass_meets(store: str, there: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The map changes, too, here and there; passes die, and so does who copies."""
     chance = random.Random(seed)

@@ -283,7 +283,8 @@ def test_late_checkpoint_of_the_table_of_before() -> None:
 
 
 # ---- deletion
-def test_deletion_that_is_interrupted_anywhere(place: Store) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_deletion_that_is_interrupted_anywhere(place: Store, every: int) -> None:
     """Who opens the queue meanwhile is told that it is being deleted, or is not there, and deleting again ends it."""
     if not place.is_local:
         place = Store.over(MemoryFilesElsewhere(), uri="memory:/elsewhere")
@@ -302,7 +303,7 @@ def test_deletion_that_is_interrupted_anywhere(place: Store) -> None:
         if "q" in partq.list_queues(place):
             delete_queue(place, "q")
         assert partq.list_queues(place) == ["another"]
-        at += 1
+        at += every
     assert at > 20
 
 

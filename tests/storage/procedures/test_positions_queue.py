@@ -31,8 +31,9 @@ def numbers(*ranges: tuple[int, int, int]) -> list[int]:
 
 
 # ---- consumers
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fault", ["crash before", "crash after", "landed", "repeated"])
-def test_something_goes_wrong_at_any_operation(fault: str) -> None:
+def test_something_goes_wrong_at_any_operation(fault: str, every: int) -> None:
     """Another consumer delivers more, in other micro-batches: each message is in once, those of a partition in order."""
     failures = () if fault == "repeated" else (Crash, partq.StoreUnavailableError, partq.CommitFailedError)
     store = Store.over(MemoryFiles())
@@ -46,7 +47,7 @@ def test_something_goes_wrong_at_any_operation(fault: str) -> None:
             over = files.count < at
         Relay(store).deliver({0: (last, last + 4), 2: (last, last + 4)})
         Relay(store).deliver({0: (last, last + 12), 1: (5, last + 12), 2: (last, last + 12)})
-        at, last = at + 1, last + 12
+        at, last = at + every, last + 12
     assert arrived(store) == numbers((0, 0, last), (1, 5, last), (2, 5, last))
     assert at > 30
 

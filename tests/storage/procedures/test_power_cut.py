@@ -224,7 +224,7 @@ def test_what_was_confirmed_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert machine.cuts > 600 // every
 
 
-@pytest.mark.parametrize("every", [151, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [301, pytest.param(3, marks=pytest.mark.long)])
 def test_what_was_copied_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """What a pass has copied, and a promotion that has ended, survive a cut; both can be run again."""
     machine = WithReplica(tmp_path, monkeypatch, every)

@@ -135,8 +135,9 @@ def test_a_replica_that_is_not_promoted_supersedes_nothing(queue: str, there: st
     assert not status.reachable and status.problem and not replicas.in_sync(Store.at(queue), "q")
 
 
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("alive", [True, False])
-def test_promotion_interrupted_anywhere(queue: str, there: str, tmp_path: Path, alive: bool) -> None:
+def test_promotion_interrupted_anywhere(queue: str, there: str, tmp_path: Path, alive: bool, every: int) -> None:
     """S7: a promotion that dies at any operation is finished by promoting again, and nothing is lost that could be had."""
     consumer = Consumer(queue, "i")
     put(queue, 0, range(5))
@@ -144,7 +145,7 @@ def test_promotion_interrupted_anywhere(queue: str, there: str, tmp_path: Path, 
     put(queue, 0, [5])
     consumer.ack(0, 5 if alive else 0)
     saved = [shutil.copytree(path, tmp_path / f"saved{n}") for n, path in enumerate((queue, there))]
-    for at in range(1, 400, 3):
+    for at in range(1, 400, every):
         for path, was in zip((queue, there), saved, strict=True):
             shutil.rmtree(path, ignore_errors=True)
             shutil.copytree(was, path)

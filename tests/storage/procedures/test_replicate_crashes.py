@@ -38,7 +38,7 @@ from tests.replicas import (
 )
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 60))])
 def test_interrupted_anywhere(queue: str, there: str, seed: int) -> None:
     """S7: passes that die at any operation leave a whole replica, and the next one goes on."""
     world = World(queue, seed)
@@ -61,13 +61,14 @@ def test_interrupted_anywhere(queue: str, there: str, seed: int) -> None:
     assert diagnose(Store.at(there)).faults == []
 
 
-def test_interrupted_at_each_operation(queue: str, there: str) -> None:
-    """S7: the same pass dies at its first operation, its second…; each leaves a whole replica, and in the end it is through."""
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_interrupted_at_each_operation(queue: str, there: str, every: int) -> None:
+    """S7: the same pass dies at its first operation, at a later one…; each leaves a whole replica, and in the end it is through."""
     world = World(queue, 4)
     for _ in range(30):
         world.step()
     whole, before = 0, shutil.copytree(queue, f"{queue}-before")
-    for at in range(1, 1000, 3):
+    for at in range(1, 1000, every):
         shutil.rmtree(there, ignore_errors=True)
         shutil.rmtree(queue)  # which would tell of each replica that was made at that place
         shutil.copytree(before, queue)
@@ -86,7 +87,8 @@ def test_interrupted_at_each_operation(queue: str, there: str) -> None:
     assert_equal(queue, there)
 
 
-def test_a_pass_dies_that_copies_a_resize(queue: str, there: str) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_a_pass_dies_that_copies_a_resize(queue: str, there: str, every: int) -> None:
     """S7, S1: wherever it dies, and the primary is lost then, the promoted replica takes messages."""
     for number in (0, 1):
         put(queue, number, range(5))
@@ -97,7 +99,7 @@ def test_a_pass_dies_that_copies_a_resize(queue: str, there: str) -> None:
     before, lost = f"{there}-before", f"{queue}-lost"
     shutil.copytree(there, before)
     sealed = 0
-    for at in range(1, 1000, 5):
+    for at in range(1, 1000, every):
         shutil.rmtree(there)
         shutil.copytree(before, there)
         with crashing(at) as done, contextlib.suppress(Crash):
@@ -113,7 +115,7 @@ def test_a_pass_dies_that_copies_a_resize(queue: str, there: str) -> None:
         sealed += table(there, 0).sealed >= 0
         if len(done) < at:
             break
-    assert 0 < sealed < at / 5 and len(done) < at
+    assert 0 < sealed < at / every and len(done) < at
 
 
 def test_a_doctor_knows_a_pass_that_has_not_ended(queue: str, there: str) -> None:
@@ -162,10 +164,11 @@ while True:
 """
 
 
-def test_killed_at_any_moment(queue: str, there: str) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_killed_at_any_moment(queue: str, there: str, times: int) -> None:
     """S7: kill -9 of two processes that keep one replica, while the primary is written."""
     world, dice = World(queue, 7), random.Random(7)
-    for _ in range(4):
+    for _ in range(times):
         processes = [
             subprocess.Popen([sys.executable, "-c", FOLLOW, queue, there], stdout=subprocess.PIPE) for _ in range(2)
         ]

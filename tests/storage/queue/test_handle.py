@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import json
-import multiprocessing
 import pwd
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests.helpers import in_parallel, put
+from tests.storage.files.processes import CONTEXT
 
 
 class Crash(Exception):
@@ -90,9 +90,8 @@ def _create(store: str, column: str, results: Any) -> None:
 
 def test_processes_that_create_at_once(store: str) -> None:
     """Q1: of processes that create different queues under one name exactly one wins, the others are told."""
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    processes = [context.Process(target=_create, args=(store, f"c{i}", results)) for i in range(6)]
+    results = CONTEXT.Queue()
+    processes = [CONTEXT.Process(target=_create, args=(store, f"c{i}", results)) for i in range(6)]
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
 from pathlib import Path
 from unittest import mock
 
@@ -25,6 +24,7 @@ from spark_partq.storage.queue.partition_table import Fenced, Sealed
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.upkeep import UPKEEP
 from tests.helpers import in_parallel, new_file, opened, put
+from tests.storage.files.processes import CONTEXT
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -113,8 +113,7 @@ def _produce(store: str, number: int) -> None:
 
 def test_processes_that_append_at_once(queue: str) -> None:
     """Q5: the same with processes."""
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_produce, args=(queue, number)) for number in range(3)]
+    processes = [CONTEXT.Process(target=_produce, args=(queue, number)) for number in range(3)]
     for process in processes:
         process.start()
     for process in processes:
