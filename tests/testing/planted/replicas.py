@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from spark_partq.core.queue.facts import Kind
@@ -298,7 +299,7 @@ def whatever_lies_at_the_offsets_is_the_same(original, mine, theirs):
 
 @bug(
     "storage.procedures.replicate:Replicator._apply",
-    test=lambda: in_two_stores(crashes.test_a_pass_dies_that_copies_a_resize),
+    test=lambda: in_two_stores(partial(crashes.test_a_pass_dies_that_copies_a_resize, every=7)),
 )
 def partitions_go_on_before_the_control_table(original, replicator, control, steps, state, partitions):
     """Producers wait for ever at a seal that the promoted replica cannot explain."""
