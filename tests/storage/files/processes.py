@@ -1,4 +1,4 @@
-"""Other processes for the tests of files. They are forked from a server that has imported all that they need, which takes no time."""
+"""Other processes for tests. They are forked from a server that has imported all that they need, which takes no time."""
 
 from __future__ import annotations
 
