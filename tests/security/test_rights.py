@@ -262,7 +262,10 @@ def test_in_an_object_store(account: Account, role: str, stores: Places) -> None
     assert play(account, role, stores, policy(role, stores)) == {"value": EXPECTED[role]}
 
 
-@pytest.mark.parametrize("role", [role for role in ROLES if role != "reader"])
+@pytest.mark.parametrize(
+    "role",
+    [pytest.param(role, marks=[] if role == "consumer" else [pytest.mark.long]) for role in ROLES if role != "reader"],
+)
 def test_in_an_object_store_with_the_rights_of_a_reader(account: Account, role: str, stores: Places) -> None:
     refused = play(account, role, stores, policy("reader", stores))
     assert denied(refused["error"])

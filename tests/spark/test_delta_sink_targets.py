@@ -113,7 +113,7 @@ def test_an_empty_text_in_a_partition_column(spark: SparkSession, queue: str, tm
 def test_optimize_and_vacuum_beside_it(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Again and again, while micro-batches of a few messages are written."""
     table, over, done = tmp_path / "t", threading.Event(), []
-    run_through(stream(spark, queue, group="g", maxRowsPerTrigger=2), tmp_path / "cp", partq.delta_sink(table))
+    run_through(stream(spark, queue, group="g", maxRowsPerTrigger=4), tmp_path / "cp", partq.delta_sink(table))
     more(queue, 20)
 
     def compact() -> None:

@@ -17,6 +17,27 @@ from tests.testing.planted.table import BUGS
 
 Answer = tuple[str, str]
 BY_RUN = [bug for bug in BUGS.values() if bug.test is None]
+# Their runs take a second to ten.
+LONG_RUNS = {
+    "a_group_attaches_after_it_has_read_where_to_start",
+    "a_group_is_missing_where_it_is_decided",
+    "a_position_moves_to_the_end_of_what_was_planned",
+    "a_reader_does_not_know_which_columns_came_later",
+    "a_reset_to_what_is_gone",
+    "all_settings_are_written",
+    "an_expiry_keeps_the_epoch",
+    "deliveries_are_not_counted",
+    "held_messages_between_others_are_delivered",
+    "keys_are_released_before_all_is_read",
+    "maintenance_asks_one_group",
+    "maintenance_ignores_the_minimum",
+    "messages_are_removed_before_floors_are_committed",
+    "nobody_is_ever_expelled",
+    "nothing_counts_as_given",
+    "others_are_waited_for_without_an_end",
+    "positions_of_before_a_promotion_count_in_full",
+    "what_is_left_out_lies_in_the_way",
+}
 BY_TEST = [bug for bug in BUGS.values() if bug.test is not None]
 
 
@@ -40,7 +61,10 @@ def run() -> Iterator[Callable[[Bug], Answer]]:
         ask.close()
 
 
-@pytest.mark.parametrize("bug", BY_RUN, ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug",
+    [pytest.param(bug, marks=[pytest.mark.long] if bug.name in LONG_RUNS else [], id=bug.name) for bug in BY_RUN],
+)
 def test_a_run_catches_it(bug: Bug, run: Callable[[Bug], Answer]) -> None:
     """The run goes wrong with the bug, in a way that is not known, and goes well without."""
     with_it, without = run(bug)
@@ -55,5 +79,5 @@ def test_a_test_catches_it(bug: Bug) -> None:
 
 def test_the_seeds_are_those_of_the_bugs() -> None:
     """Each is among the first that are tried, and none is left of a bug that is gone."""
-    assert recorded().keys() == {bug.name for bug in BY_RUN}
+    assert recorded().keys() == {bug.name for bug in BY_RUN} > LONG_RUNS
     assert all(0 <= seed < SEEDS for seed in recorded().values())

@@ -20,7 +20,7 @@ from tests.core.group.test_every_order import BOTH, COOPERATIVE, EAGER, Explorer
 NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 100))])
 def test_any_state_is_explained(seed: int) -> None:
     """It never fails, names the owner that the state has, and of the last step, too; and says at least one thing that is waited for."""
     rng = random.Random(seed)
