@@ -89,8 +89,9 @@ class ObjectFiles:
             found: list[Any] = []
             for page in self._store.list(folder, offset=base + after):
                 found += page
-                if not page[-1]["path"].startswith(base + prefix):
-                    break  # pages come by name
+                last = page[-1]["path"]
+                if last > base + prefix and not last.startswith(base + prefix):
+                    break  # pages come by name, and names with the prefix come before this one
             return found
 
         depth = folder.count("/") + 1 if folder else 0

@@ -217,6 +217,14 @@ def test_long_listings(files: Files) -> None:
     assert names(files, "a") == []
 
 
+def test_names_with_a_prefix_behind_many_others(files: Files) -> None:
+    """Q5: the manifests of sink `s` are found though names of sinks like `s-1` fill the first pages behind `s`, and others follow."""
+    for name in [*(f"s-{n:03d}~1" for n in range(120)), "s~1", "s~2", "t~1"]:
+        files.put(f"a/{name}", b"")
+    assert [info.name for info in files.list_files("a", after="s", prefix="s~")] == ["s~1", "s~2"]
+    assert files.list_files("a", after="r", prefix="r~") == []
+
+
 def test_names_of_stores(place: Place) -> None:
     files = place.files
     files.make_folder(LOG)
