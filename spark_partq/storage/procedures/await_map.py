@@ -9,6 +9,7 @@ from spark_partq.core.errors import QueueFencedError, ScalingInProgressError
 from spark_partq.core.queue.facts import Kind
 from spark_partq.storage.procedures.partition_map import open_generation
 from spark_partq.storage.procedures.primary import check_primary, unfence
+from spark_partq.storage.procedures.rewrites import NOT_LOST
 from spark_partq.storage.queue.handle import Queue, check_usable
 
 # A producer that waits asks again after pauses. Each is twice as long as the pause before, up to the longest.
@@ -63,7 +64,7 @@ def await_unfenced(queue: Queue, partitions: Collection[int]) -> None:
         if patience.is_over:
             raise QueueFencedError(
                 f"partitions {fenced} of queue {queue.name!r} in {queue.store.uri} are fenced, as for a replica that takes over, but the queue's "
-                "control table names no such replica. Nothing of this batch is lost: the query writes it when it is started again. "
+                f"control table names no such replica. {NOT_LOST}. "
                 "spark-partq doctor shows the queue's state",
                 queue=queue.name,
             )
@@ -126,8 +127,7 @@ def _too_long(queue: Queue, waited_s: float, holdup: str) -> ScalingInProgressEr
         mode = "" if scaling.mode == "live" else f" --mode {scaling.mode}"
         again = f"Finish the change with: spark-partq scale {queue.name} {scaling.partition_count}{mode}"
     return ScalingInProgressError(
-        f"{_what_is_under_way(queue)}{holdup}. This producer has waited {waited_s:.0f} s for the next map. Nothing of its batch is lost: "
-        f"the query writes it when it is started again. {again}",
+        f"{_what_is_under_way(queue)}{holdup}. This producer has waited {waited_s:.0f} s for the next map. {NOT_LOST}. {again}",
         queue=queue.name,
         generation=queue.state.generation,
     )

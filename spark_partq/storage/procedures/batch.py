@@ -22,6 +22,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.handle import Queue, check_usable, last_batch, recorded_in
 from spark_partq.storage.queue.manifests import Manifests, is_void
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -34,14 +35,23 @@ class Batch:
     ----------
     tables : function
         Every table that the queue ever had, refreshed.
+    clock : ComparedClock, optional
+        That of the producer that puts the batch's manifests.
     """
 
-    def __init__(self, queue: Queue, record: BatchRecord, tables: Callable[[], Sequence[PartitionTable]]) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        record: BatchRecord,
+        tables: Callable[[], Sequence[PartitionTable]],
+        clock: ComparedClock | None = None,
+    ) -> None:
         self.record = record
-        self._queue, self._tables = queue, tables
+        self._queue, self._tables, self._clock = queue, tables, clock
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self.is_in = False  # the whole batch is in, and has no manifest any more
         self.begun: Manifest | None = None  # the last that is not void but does not hold, if nothing is in
+        self._put_ns = 0  # when the manifest that this process put got its name, by the store
         self._next = 0  # the number of its next manifest
         self._earlier: list[ManifestName] = []  # of batches that are in
 
@@ -66,7 +76,7 @@ class Batch:
                 self._queue.control.refresh()
             recorded = self.recorded()
             known = [m for m in manifests if not is_void(self._queue, m, names[m.name], recorded)]
-            if len(known) < len(manifests) and self.recorded() != recorded:
+            if len(known) < len(manifests) and self._recorded_for_sure() != recorded:
                 continue  # files were committed meanwhile, and may have been removed since
             found = last_that_holds(known, self._queue.state.generations, recorded)
             if found is not None or not recorded:
@@ -149,12 +159,21 @@ class Batch:
                 raise self._no_queue() from None
             names = self._names()
             if was_put and max(names, default=None) == manifest.name:
+                self._put_ns = names[manifest.name].named_ns
                 return manifest, True
             found = self.find()
             if found is not None:
                 return (manifest, True) if found == manifest else (found, False)
             if self.is_in or not names:
                 raise self._no_queue()
+
+    def may_be_late(self, age: FileAge) -> bool:
+        """Whether the manifest that this process has just put may be void: by its own clock, or because this clock stood still.
+
+        A late manifest was put at least a quarter of the grace later than this clock says.
+        """
+        stood_still = self._clock is not None and self._clock.stood_still(self._put_ns, age.grace_ms / 8)
+        return stood_still or age.is_over(self._queue.store.runtime)
 
     def recorded(self) -> dict[int, set[int]]:
         """For each generation of the map, the partitions that hold a part of the batch.
@@ -168,6 +187,12 @@ class Batch:
         if last > record.batch_id:
             raise self._ahead(last)
         return recorded_in(self._queue, tables, record)
+
+    def _recorded_for_sure(self) -> dict[int, set[int]]:
+        """As `recorded`, also if this process stood still for so long that logs were cleaned up behind what it had read."""
+        for table in self._tables():
+            table.refresh(sure=True)
+        return self.recorded()
 
     def was_forgotten(self, manifest: Manifest) -> bool:
         """Whether a manifest that was found is gone by now. It is removed once the whole batch is in, before any table forgets its part.
@@ -200,6 +225,14 @@ class Batch:
             return
         table.refresh()
         if not table.has(self.record, generation):  # else its part was committed, and read, meanwhile
+            if (found := self.find()) is None or found.generation != generation:
+                raise CommitFailedError(
+                    f"another process went on with batch {self.record.batch_id} of sink {self.record.sink_id!r} to queue {queue.name!r} while this one "
+                    "stood still. Nothing is lost: start the query again, and it goes on",
+                    queue=queue.name,
+                    sink_id=self.record.sink_id,
+                    batch_id=self.record.batch_id,
+                )
             raise CommitFailedError(
                 f"batch {self.record.batch_id} of sink {self.record.sink_id!r} was begun, and {table.folder}/{file.path} of "
                 f"{queue.store.uri}, which is not in the queue yet, is missing. Restore it from a backup, then start the query again",

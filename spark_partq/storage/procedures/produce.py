@@ -133,7 +133,8 @@ class Producer:
 
     def is_stale(self, prepared: Prepared) -> bool:
         """Whether maintenance may delete the files before they are durable. Then they must be written again."""
-        return prepared.age is not None and prepared.age.is_over(self._queue.store.runtime)
+        age = prepared.age
+        return age is not None and (age.began_s < self._clock.halted_s or age.is_over(self._queue.store.runtime))
 
     def is_as_ingress_is(self, prepared: Prepared) -> bool:
         """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""
@@ -151,7 +152,7 @@ class Producer:
         """
         batch = self._batch(record)
         manifest, is_own = batch.put(replace(prepared.manifest, positions=positions))
-        in_time = not self.is_stale(prepared)
+        in_time = prepared.age is None or not batch.may_be_late(prepared.age)
         if is_own and not in_time:
             is_own = (found := batch.find()) is not None and found.name == manifest.name
         if is_own:
@@ -188,12 +189,11 @@ class Producer:
 
     def was_begun(self, record: BatchRecord) -> bool:
         """Whether a table records a batch of the sink, even if there is no manifest."""
-        tables = self._tables()
         last = self._queue.control.last_discarded(record.sink_id)
-        return max([last, *(table.recorded(record.app) for table in tables)]) >= 0
+        return max([last, *(table.recorded(record.app) for table in self._tables())]) >= 0
 
     def _batch(self, record: BatchRecord) -> Batch:
-        return Batch(self._queue, record, self._tables)
+        return Batch(self._queue, record, self._tables, self._clock)
 
     # ---- making it durable
     def _begin(
@@ -269,9 +269,9 @@ class Producer:
                 return Prepared(made, age)
             if not age.is_over(runtime):
                 manifest, is_own = batch.put(made)
-                if not is_own or not age.is_over(runtime):
+                if not is_own or not batch.may_be_late(age):
                     return Prepared(manifest, age.of_named() if is_own else None)
-                if (found := batch.find()) is not None:  # the manifest was put late, and may be void
+                if (found := batch.find()) is not None:
                     return Prepared(found)
             rewrites += 1
             check_rewrites(self._queue, rewrites, age)

@@ -8,6 +8,11 @@ from spark_partq.core.errors import CommitFailedError
 from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.handle import Queue
 
+# What an error says if a batch may be in partly.
+NOT_LOST = (
+    "Nothing of its batch is lost: the query writes the rest when it is started again. Of a single append some rows may be in: look which, "
+    "before you repeat it"
+)
 # How often they are written again.
 MAX_REWRITES = 3
 
@@ -24,7 +29,7 @@ def check_rewrites(queue: Queue, rewrites: int, age: FileAge | None) -> None:
     )
     if rewrites > MAX_REWRITES:
         raise CommitFailedError(
-            f"{what}; the files were written {rewrites} times. Nothing of the batch is lost: the query writes it when it is started again. "
+            f"{what}; the files were written {rewrites} times. {NOT_LOST}. "
             "Make the batches smaller, or use a queue with a longer vacuum_grace_ms",
             queue=queue.name,
             vacuum_grace_ms=queue.state.settings.vacuum_grace_ms,

@@ -6,6 +6,7 @@ process of maintenance whose clock is ahead would remove what is young. The stor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from spark_partq.core.errors import ClockSkewError
@@ -29,6 +30,7 @@ class ComparedClock:
     def __init__(self, store: Store, queue: str, max_skew_ms: Callable[[], int]) -> None:
         self._store, self._queue, self._max_skew_ms = store, queue, max_skew_ms
         self._compared_s: float | None = None
+        self.halted_s = -math.inf  # when it was last seen that the clock that does not go back had stood still
         # What must be added to the clock that does not go back for the time in the store, in milliseconds: between these two.
         self._least_ms = self._most_ms = 0.0
 
@@ -66,6 +68,20 @@ class ComparedClock:
             if skew_ms > most_ms:
                 raise skewed(self._store, self._queue, skew_ms, most_ms, "no more messages are committed")
         return now_us
+
+    def stood_still(self, dated_ns: int, most_ms: float) -> bool:
+        """Whether the clock that does not go back stood still for longer than that since the store was asked.
+
+        Parameters
+        ----------
+        dated_ns : int
+            The time, by the store, of a file that was just written.
+        """
+        now_s = self._store.runtime.monotonic_s()
+        if self._compared_s is None or dated_ns / 1e6 - (now_s * 1000 + self._most_ms) <= most_ms:
+            return False
+        self._compared_s, self.halted_s = None, now_s
+        return True
 
     def _skew_ms(self, now_ms: int) -> float:
         """How far this machine's clock is ahead, or behind, at least."""

@@ -42,10 +42,13 @@ class Manifests:
     def names(self, now_ms: int | None = None) -> dict[ManifestName, FileInfo]:
         """All, sorted. With the time by the store's clock, delete what processes that died were writing."""
         found = self._files.list_files(self.folder)
+        named = self._named(found)
+        # On a disk a process that dies may leave a manifest under two names. To delete one changes the time from which it has had the other.
+        twice = {(info.size, info.modified_ns) for info in named.values()}
         for info in found:
-            if now_ms is not None and is_litter(info, now_ms):
+            if now_ms is not None and is_litter(info, now_ms) and (info.size, info.modified_ns) not in twice:
                 self._files.delete(f"{self.folder}/{info.name}")
-        return self._named(found)
+        return named
 
     def of_sink(self, sink_id: str) -> dict[ManifestName, FileInfo]:
         """Those of a sink, sorted."""

@@ -115,9 +115,9 @@ class PartitionTable:
 
         retrying(self.store.runtime, attempt, self._log.what)
 
-    def refresh(self) -> bool:
-        """Read what is new in the log; True if others have changed it."""
-        return self._log.refresh()
+    def refresh(self, sure: bool = False) -> bool:
+        """As `DeltaLog.refresh`."""
+        return self._log.refresh(sure)
 
     def may_have_changed(self) -> bool:
         """False only if `refresh` would find nothing; asks the file system about one file at most."""

@@ -186,6 +186,22 @@ def test_what_dead_processes_were_writing_goes(store: str) -> None:
     assert not old.exists() and young.exists() and len(manifests(store)) == 1
 
 
+def test_a_second_name_of_a_manifest_stays(store: str) -> None:
+    """Q5: a process died while it put the manifest. To delete the second name would change the time by which everybody judges the manifest."""
+    make(store, 2)
+    Sink(store).write(0, messages(0, 20))
+    (manifest,) = manifests(store)
+    second = manifest.parent / ".dead.tmp"
+    os.link(manifest, second)
+    os.utime(manifest, (0, 0))
+    before = manifest.stat()
+    maintain(opened(store))
+    assert second.exists() and manifest.stat().st_ctime_ns == before.st_ctime_ns
+    manifest.unlink()
+    maintain(opened(store))
+    assert not second.exists()
+
+
 @pytest.mark.parametrize("was_placed", [True, False])
 def test_whoever_comes_back_while_maintenance_forgets_silent_sinks(store: str, was_placed: bool) -> None:
     """Q5: it has found its last batch; what is not in stays durable until it is, and what is in is not put in again."""

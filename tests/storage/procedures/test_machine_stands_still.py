@@ -18,14 +18,17 @@ import spark_partq as partq
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files.memory import MemoryFiles
+from spark_partq.storage.procedures.batch import Batch
+from spark_partq.storage.procedures.prepared import Result
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.messages import MessageFile
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SystemRuntime
 from spark_partq.storage.store import Store
 from tests.helpers import opened
+from tests.relays import Relay
 from tests.rewrites import before_the_commit
-from tests.scaled import Sink, make, stored, write_files
+from tests.scaled import Crash, Sink, make, stored, write_files
 
 HOUR_S = 3_600.0
 
@@ -66,10 +69,13 @@ class World:
         Sink(self.elsewhere, "before").write(0, [("a", 0), ("b", 1), ("a", 2)])
         self.now_s[0] += HOUR_S
 
+    def stand_still(self, time_s: float) -> None:
+        self.now_s[0] += time_s + 1
+        self._paused.behind_s += time_s
+
     def pause(self) -> None:
         """For longer than the grace, with maintenance elsewhere."""
-        self.now_s[0] += 30 * HOUR_S + 1
-        self._paused.behind_s += 30 * HOUR_S
+        self.stand_still(30 * HOUR_S)
         assert partq.maintain(self.elsewhere, "q")[0].vacuumed_files > 0
 
     @property
@@ -96,7 +102,7 @@ def test_a_sink(world: World, sink_id: str | None) -> None:
 
 
 def test_a_sink_that_keeps_positions(world: World) -> None:
-    """Also if it dies in the middle: nothing of the batch is in, so the next process writes it."""
+    """Its manifest is late by the store's times, so it does not place the batch, and writes the files again."""
     queue = opened(world.here)
     producer = Producer(queue)
     producer.refresh()
@@ -104,12 +110,56 @@ def test_a_sink_that_keeps_positions(world: World) -> None:
     world.pause()
     assert not producer.is_stale(prepared)
     record = BatchRecord("_group.g", 0)
-    with pytest.raises(partq.CommitFailedError, match="Nothing of the batch is in"):
-        producer.add(record, prepared, {"partq:g/i/0": 2})
+    assert not producer.add(record, prepared, {"partq:g/i/0": 2})
+    assert producer.is_stale(prepared)
     another = Producer(opened(world.elsewhere))
     another.refresh()
     assert another.finish(record) is None
     assert world.rows == BEFORE
+
+
+def placed(world: World) -> list[int]:
+    return sorted(value for _, value in world.rows if value >= 100)
+
+
+def test_a_late_manifest_of_its_own(world: World) -> None:
+    """Q5: it is void for its writer, too, though no maintenance told of the pause: another consumer may have put one with other messages."""
+    commit, others = Producer._commit, [Relay(world.elsewhere)]
+
+    def later(producer: Producer, *arguments: Any) -> list[Result]:
+        if others:
+            others.pop().deliver({0: (100, 120)})
+        return commit(producer, *arguments)
+
+    relay = Relay(world.here, meanwhile=lambda: len(relay.written) > 1 or world.stand_still(20 * HOUR_S))
+    with mock.patch.object(Producer, "_commit", later):
+        relay.deliver({0: (100, 110)})
+    assert relay.written == [{0: (100, 110)}] * 2
+    assert placed(world) == [*range(100, 120)]
+
+
+def test_tables_of_which_the_logs_were_cleaned_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q5: a manifest is not void because this process stood still since it read the tables, while retention removed what they had recorded."""
+    monkeypatch.setattr(Machine, "time_ns", lambda machine: int(machine.now_s[0] * 1e9))  # set right after the pause
+    monkeypatch.setattr(world.elsewhere.files, "is_local", False)
+    partq.alter_queue(world.elsewhere, "q", retention_ms=3_600_000)
+    relay, other = Relay(world.here), Relay(world.elsewhere)
+    relay.target.refresh()
+    with mock.patch.object(Producer, "_commit", side_effect=Crash), pytest.raises(Crash):
+        other.deliver({0: (100, 110)})
+    recorded, waits = Batch.recorded, [True]
+
+    def later(batch: Batch) -> dict[int, set[int]]:
+        if waits and waits.pop():
+            Relay(world.elsewhere).target.refresh()  # places the batch
+            for _ in range(4):
+                world.stand_still(30 * HOUR_S)
+                partq.maintain(world.elsewhere, "q")
+        return recorded(batch)
+
+    with mock.patch.object(Batch, "recorded", later):
+        relay.deliver({0: (100, 120)})
+    assert placed(world) == [*range(110, 120)]
 
 
 def test_a_deletion(world: World) -> None:
@@ -134,6 +184,26 @@ def test_files_that_a_manifest_names_in_time_stay(world: World) -> None:
         assert Sink(world.here, "s").write(0, MORE) == 2
     other.write(0, [("c", 10)])
     assert world.rows == sorted([*BEFORE, *MORE, ("c", 10)])
+
+
+def test_a_batch_that_another_process_placed_by_a_later_map(world: World) -> None:
+    """What it wrote was placed again, and deleted: it says that it is to be started again, and names no damage."""
+    commit, waits = Producer._commit, [True]
+
+    def later(producer: Producer, *arguments: Any) -> list[Result]:
+        if waits and waits.pop():
+            partq.scale(world.elsewhere, "q", 3)
+            assert Sink(world.elsewhere, "s").write(0, MORE) == 2
+            world.pause()
+        return commit(producer, *arguments)
+
+    told = pytest.raises(
+        partq.CommitFailedError, match=r"another process went on with batch 0 of sink 's'.* start the query again"
+    )
+    with mock.patch.object(Producer, "_commit", later), told:
+        Sink(world.here, "s").write(0, MORE)
+    assert Sink(world.here, "s").write(0, MORE) == 0
+    assert world.rows == sorted(BEFORE + MORE)
 
 
 @pytest.mark.parametrize("act", ["write", "delete"])
