@@ -73,7 +73,7 @@ class GroupState:
     resets : int
         How many resets of its positions were made, or announced and not made. The number outlives the group.
     reset_epochs : dict
-        For each partition whose position was set, the epoch that the reset began.
+        For each partition whose position was set, the epoch that the reset began; also if its queue no longer has it, as it may come back.
     held : dict
         By queue id, the hashes of the keys whose messages go to the dead-message queue (`core.group.held_keys`).
     """
@@ -308,10 +308,8 @@ class GroupState:
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
                 del self.partitions[partition_id]
                 self.floors.pop(partition_id, None)
-                self.reset_epochs.pop(partition_id, None)
-            self.removed = {
-                partition_id: last for partition_id, last in self.removed.items() if partition_id[0] != fact.queue_id
-            }
+            self.removed = {id_: last for id_, last in self.removed.items() if id_[0] != fact.queue_id}
+            self.reset_epochs = {id_: epoch for id_, epoch in self.reset_epochs.items() if id_[0] != fact.queue_id}
 
     def _deleted(self) -> GroupState:
         epochs = [own.epoch for own in self.partitions.values()] + [epoch for epoch, _ in self.removed.values()]
@@ -340,7 +338,6 @@ class GroupState:
             self.removed[partition_id] = (epoch, _given(fact, "offset", fact.offset))
             del self.partitions[partition_id]
             self.floors.pop(partition_id, None)
-            self.reset_epochs.pop(partition_id, None)
         elif kind is Kind.FLOOR:
             floor = _given(fact, "offset", fact.offset)
             self.floors[partition_id] = max(floor, self.floors.get(partition_id, 0))

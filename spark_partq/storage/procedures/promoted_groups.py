@@ -7,7 +7,7 @@ from functools import partial
 
 from spark_partq.core.group.events import Event, Promoted, QueuesChanged
 from spark_partq.core.group.facts import Kind
-from spark_partq.core.group.steps.promotion import beyond, unheard_of
+from spark_partq.core.group.steps.promotion import beyond, delivered_here
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group, groups_of
 from spark_partq.storage.queue.handle import in_group
@@ -46,7 +46,7 @@ def begin_groups_anew(
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
         if gone := beyond(group.state, group.acks, promoted):
             group.forget_acks(gone, goes_on)
-        rows = unheard_of(group.state, group.acks, promoted)
+        rows = delivered_here(group.acks, promoted)
         if rows:
             group.acknowledge(rows, goes_on)
     return tuple(raised)

@@ -8,7 +8,7 @@ from spark_partq.core.errors import GroupMismatchError
 from spark_partq.core.group.events import DeadlinePassed, HolddownOver, Join, Promoted, RaiseFloors
 from spark_partq.core.group.facts import Kind, QueueInGroup, Status
 from spark_partq.core.group.invariants import check
-from spark_partq.core.group.steps.promotion import unheard_of
+from spark_partq.core.group.steps.promotion import delivered_here
 from spark_partq.core.invariants import InvariantError
 from tests.core.group.groups import Decided, at
 
@@ -346,18 +346,16 @@ def test_what_a_promoted_replica_has_may_have_been_delivered_to_a_group_of_which
     """H4, S7: one that had only attached may have joined the primary since; then it is told when it joins."""
     group = Decided()
     promoted = Promoted("id", {}, {-1: 0, 0: 9, 1: 4, 2: 0})
-    rows = unheard_of(group.state, group.acks, promoted)
+    rows = delivered_here(group.acks, promoted)
     assert [(row.partition_id, row.offset, row.delivered) for row in rows] == [(("id", 0), 0, 9), (("id", 1), 0, 4)]
     for row in rows:
         group.acks.add(row)
-    assert unheard_of(group.state, group.acks, promoted) == []
+    assert delivered_here(group.acks, promoted) == []
     facts = group.join("a")
     granted = {fact.partition: (fact.offset, fact.delivered) for fact in facts if fact.kind == Kind.GRANTED}
     assert granted == {0: (0, 9), 1: (0, 4), 2: (0, 0), 3: (0, 0)}
     later = Promoted("id", {}, dict.fromkeys(range(5), 20))
-    assert [row.partition for row in unheard_of(group.state, group.acks, later)] == [4], (
-        "of the others the facts say so"
-    )
+    assert [(row.partition, row.delivered) for row in delivered_here(group.acks, later)] == [(n, 20) for n in range(5)]
 
 
 def test_only_messages_that_are_gone_are_skipped() -> None:

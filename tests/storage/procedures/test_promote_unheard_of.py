@@ -15,6 +15,7 @@ from spark_partq.storage.procedures.scale import scale
 from spark_partq.storage.queue.handle import attach_group, open_queue, queue_state
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
+from tests.helpers import put as put_messages
 from tests.replicas import put, queue_fixture, sync, there_fixture  # noqa: F401
 
 
@@ -53,6 +54,21 @@ def test_a_partition_of_which_the_replica_has_not_told_the_group(queue: str, the
     reader = Consumer(there, "i")
     assert [reader.group.delivered(reader.partition_id(n)) for n in range(3)] == [0, 0, 4]
     assert diagnose(Store.at(there)).findings == []
+
+
+def test_a_partition_that_is_removed_and_comes_back(store: str, there: str) -> None:
+    """H4, S7: what the primary had delivered after the last pass still comes again marked."""
+    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
+    put_messages(store, -1, range(20))
+    reader = Consumer(store, "i")
+    reader.ack(-1, 5)
+    sync(store, there)
+    promote(Store.at(there), "q")
+    place = reader.partition_id(-1)
+    for count in (2, 0):
+        partq.scale(there, "q", count)
+    group = Consumer(there, "i").group
+    assert (group.position(place), group.delivered(place)) == (5, 20)
 
 
 def test_a_group_that_would_attach_to_a_fenced_queue(queue: str, there: str) -> None:

@@ -8,9 +8,31 @@ import spark_partq as partq
 from spark_partq.core.errors import IngressDisabledError, InvalidArgumentError
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from tests.groups import Lasting
-from tests.helpers import opened, put
+from tests.helpers import eventually, opened, put
+from tests.storage.procedures.test_dead_letters import Query, dead
 
 DEAD = 30
+
+
+def test_a_reset_in_an_exclusive_queue_that_becomes_partitioned_and_exclusive_again(store: str) -> None:
+    """H4, S6: the group reads its messages again, so one that dies again goes to the dead-message queue again."""
+    settings = {"key": "v", "rebalance_delay_ms": 0, "dead_letter_queue": "dead", "max_deliveries": 2}
+    partq.create_queue(store, "q", "v bigint", partitions=0, min_retention_ms=3_600_000, **settings)
+    put(store, -1, range(20))
+
+    def read(deadly: set[int]) -> list[int]:
+        query = Query(store, deadly, session_timeout_ms=500)
+        while not query.run():
+            assert query.starts < 30
+        query.planner.leave()
+        return sorted(query.done)
+
+    assert read({12}) == [v for v in range(20) if v != 12]
+    eventually(lambda: partq.reset_offsets(store, "g", "earliest") or True, "the reset")
+    for count in (2, 0):
+        partq.scale(store, "q", count)
+    assert read({5, 12}) == [v for v in range(20) if v not in (5, 12)]
+    assert sorted(value for value, _, _ in dead(store)) == [5, 12, 12]
 
 
 def made(store: str) -> None:

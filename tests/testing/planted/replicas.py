@@ -172,8 +172,8 @@ def a_fenced_table_is_sealed(original, table, generation):
     return retrying(table.store.runtime, attempt, "a seal")
 
 
-@bug("core.group.steps.promotion:unheard_of", change=as_is(BEGUN_BESIDE_A_PROMOTION))
-def a_group_that_had_only_attached_is_told_of_no_deliveries(original, state, acks, event):
+@bug("core.group.steps.promotion:delivered_here", change=as_is(BEGUN_BESIDE_A_PROMOTION))
+def a_group_that_had_only_attached_is_told_of_no_deliveries(original, acks, event):
     """It joins the primary after the last pass; what it is given there comes again at the replica, and is not marked."""
     return []
 

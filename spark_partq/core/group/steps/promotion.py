@@ -72,14 +72,14 @@ def _set_back(decision: Decision, ends: Mapping[PartitionId, int]) -> None:
         )  # fmt: skip
 
 
-def unheard_of(state: GroupState, acks: Acks, event: Promoted) -> list[AckRow]:
-    """Rows that mark messages as delivered in partitions that the group does not know here.
+def delivered_here(acks: Acks, event: Promoted) -> list[AckRow]:
+    """Rows that mark all messages as delivered.
 
-    Members of an attached group may have joined at the primary after the last pass, or the group may have learned of a partition there. No fact
-    can say this of a partition before the group adds it. An ack row can, and it counts once the group has added the partition.
+    The group may not know a partition here, as its members may have joined at the primary after the last pass: no fact can say this of the
+    partition before the group adds it. And the facts about a partition end with it, but it may come back. A row counts in both cases.
     """
     return [
         AckRow(BY_A_PROMOTION, 0, event.queue_id, number, epoch=0, offset=0, delivered=end)
         for number, end in sorted(event.ends.items())
-        if (event.queue_id, number) not in state.partitions and acks.delivered((event.queue_id, number)) < end
+        if acks.delivered((event.queue_id, number)) < end
     ]
