@@ -306,10 +306,10 @@ def partitions_go_on_before_the_control_table(original, replicator, control, ste
     return sum(copy.apply(new) for copy, new in [*partitions, (control, steps)])
 
 
-@bug("core.group.steps.promotion:begin_anew", lambda s: s.promoted_s is not None and bool(s.queries))
-def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, event):
+@bug(f"{PROMOTE}:begin_groups_anew", lambda s: s.promoted_s is not None and bool(s.queries))
+def what_was_delivered_after_the_last_pass_is_not_marked(original, store, state, firsts, ends, goes_on):
     """A promoted replica takes for delivered only what it knows to be."""
-    original(decision, replace(event, ends={}))
+    return original(store, state, firsts, {}, goes_on)
 
 
 @bug(f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
