@@ -28,7 +28,7 @@ from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.closed_groups import closed, is_used, unused_error
 from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
 from spark_partq.storage.replica.explained import Read, explains, go_on
-from spark_partq.storage.replica.following import check_source, follow, follows_another
+from spark_partq.storage.replica.following import check_source, follow, goes_on
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.parts import Part, each, held_back, in_use, parts
 from spark_partq.storage.replica.readers import Readers
@@ -111,7 +111,7 @@ class Replicator:
         replica = self._check_follows()
         state = check_source(self.store, self.queue, self._taking_over)
         with reaching(self.target):
-            follows = replica is not None and not follows_another(self.target, replica, self.store, state)
+            follows = goes_on(self.target, replica, self.store, state, anywhere=self._taking_over)
         if replica is None or not follows or replica.queue_id != state.queue_id or replica.removed:
             raise ReplicaError(
                 f"there is no replica of queue {self.queue!r} in {self.target.uri} any more: bring it back, or remove it and add it "
@@ -360,7 +360,7 @@ class Replicator:
         replica = self._replica(self.queue)
         if replica is not None:
             decide_replica.check_same_queue(replica, self.target.uri, state.queue_id)
-            if not replica.removed and not follows_another(self.target, replica, self.store, state):
+            if goes_on(self.target, replica, self.store, state):
                 return  # each pass checks the tables, and goes on despite a group that is not of the copy
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
             raise ReplicaError(

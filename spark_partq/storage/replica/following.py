@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from spark_partq.core.errors import ReplicaError
+import contextlib
+from typing import NamedTuple
+
+from spark_partq.core.errors import PartqError, ReplicaError
+from spark_partq.core.queue.replicas import is_followed
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide
+from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.complete import incarnation_there
-from spark_partq.storage.replica.table import ReplicaTable, fenced_error, replica_role
+from spark_partq.storage.replica.table import ReplicaTable, fenced_error, replica_role, same_place
 from spark_partq.storage.store import Store
 
 
@@ -34,15 +40,111 @@ def check_source(store: Store, queue: str, taking_over: bool = False) -> QueueSt
     return state
 
 
+class Misplaced(NamedTuple):
+    """A primary or a replica that lies elsewhere than the replica's table says: what was found, and what to do."""
+
+    what: str
+    remedy: str
+
+
 def follow(table: ReplicaTable, primary: Store, state: QueueState) -> ReplicaState | None:
-    """Begin a replica of the queue of the store `primary` in the store of that table, or let one follow it. Returns the replica's state."""
+    """Begin a replica of the queue of the store `primary` in the store of that table, or let one follow it. Returns the replica's state.
+
+    Raises
+    ------
+    ReplicaError
+        If the replica was promoted, is one of another queue, or is misplaced.
+    """
     target, replica_id = table.store, str(table.store.runtime.new_uuid())
 
     def facts(replica: ReplicaState | None) -> decide.Facts:
-        takes_over = follows_another(target, replica, primary, state)
+        takes_over = not goes_on(target, replica, primary, state)
         return decide.follow(replica, replica_id, primary.uri, target.uri, state.queue_id, takes_over)
 
     return table.decide(facts)
+
+
+def goes_on(
+    target: Store, replica: ReplicaState | None, primary: Store, state: QueueState, *, anywhere: bool = False
+) -> bool:
+    """Whether a pass from `primary` goes on with the replica that is in `target`. If not, that replica must begin anew.
+
+    Parameters
+    ----------
+    anywhere : bool
+        Go on although the replica's table names another location than `target`, as the last pass of a promotion does.
+
+    Raises
+    ------
+    ReplicaError
+        If the primary or the replica lies elsewhere than the replica's table says, and it is not sure that this is the only one.
+    """
+    if replica is None or replica.removed:
+        return False
+    check_placed(target, replica, primary, state, anywhere=anywhere)
+    if follows_another(target, replica, primary, state):
+        return False
+    return anywhere or same_place(target, replica.location)
+
+
+def check_placed(
+    target: Store, replica: ReplicaState, primary: Store, state: QueueState, *, anywhere: bool = False
+) -> None:
+    """
+    Raises
+    ------
+    ReplicaError
+        If the primary or the replica lies elsewhere than the replica's table says, and it is not sure that this is the only one.
+    """
+    wrong = misplaced(target, replica, primary, state, anywhere)
+    if wrong is not None:
+        raise ReplicaError(
+            f"{wrong.what}. Nothing of the queue was copied. {wrong.remedy}", queue=state.name, location=target.uri
+        )
+
+
+def misplaced(
+    target: Store, replica: ReplicaState, primary: Store, state: QueueState, anywhere: bool = False
+) -> Misplaced | None:
+    """Whether the primary or the replica lies elsewhere than the replica's table says, so that a promotion would miss one of them; None if not.
+
+    The same store may have two names on one machine. A replica that follows another store, which was promoted before or after, is not misplaced.
+    """
+    if replica.phase is not Phase.FOLLOWING or replica.queue_id != state.queue_id:
+        return None
+    about = f"the replica of queue {state.name!r} in {target.uri}"
+    if not same_place(primary, replica.primary) and (
+        not follows_another(target, replica, primary, state) or _is_copied(replica, primary, state)
+    ):
+        if target.uri in state.replicas:
+            then = f"remove the replica from the queue in {primary.uri}, and replicate from there again"
+        else:
+            then = f"replicate from {primary.uri} to another place"
+        return Misplaced(
+            f"{about} follows the queue in {replica.primary}, and not the one in {primary.uri}: that store was moved or copied, or has two "
+            "names. A promotion looks for the primary only under the first name",
+            f"If {replica.primary} is in use, use that name. If {primary.uri} is used from now on, stop all programs that use "
+            f"{replica.primary}, {then}",
+        )
+    known_there = is_followed(state, replica.location, (replica.replica_id,))
+    if known_there and not anywhere and not same_place(target, replica.location):
+        return Misplaced(
+            f"{about} was made in {replica.location}, and the queue in {primary.uri} knows it there: that store was moved or copied, or has two "
+            "names. A promotion gives producers and consumers the first name",
+            f"If {replica.location} is in use, use that name. If not, remove the replica in {replica.location} from the queue in {primary.uri}, "
+            f"and replicate to {target.uri} again",
+        )
+    return None
+
+
+def _is_copied(replica: ReplicaState, primary: Store, state: QueueState) -> bool:
+    """Whether the replica follows another store that can be reached, and both that store and `primary` hold the same queue, unfenced."""
+    with contextlib.suppress(PartqError, OSError, FileMissing):  # what cannot be reached is taken for lost
+        other = primary.sibling(replica.primary)
+        theirs = queue_state(other, state.name)
+        same = (theirs.queue_id, theirs.incarnation) == (state.queue_id, state.incarnation)
+        return same and theirs.usable and theirs.fenced_by is None and replica_role(other, state.name) != "replica"
+    return False
 
 
 def follows_another(target: Store, replica: ReplicaState | None, primary: Store, state: QueueState) -> bool:

@@ -10,7 +10,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.explained import Read
-from spark_partq.storage.replica.following import follows_another
+from spark_partq.storage.replica.following import check_placed, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import replica_role
@@ -54,7 +54,10 @@ def parts(
     unknown: dict[str, PartqError] = {}
     for name in sorted(dead):
         try:
-            state = states.get(name) or _followed(store, target, name, replica(name))
+            followed = replica(name)
+            state = states.get(name) or _followed(store, target, name, followed)
+            if state is not None and followed is not None:
+                check_placed(target, followed, store, state, anywhere=True)
         except PartqError as error:
             unknown[name] = error
         else:

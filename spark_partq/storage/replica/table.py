@@ -200,6 +200,11 @@ def _real(store: Store, uri: str) -> str:
     return f"{scheme}://{parts.netloc}{posixpath.normpath(parts.path or '/')}".rstrip("/")
 
 
+def same_place(store: Store, uri: str) -> bool:
+    """Whether that URI is one of the store's names, as far as this machine can tell."""
+    return uri == store.uri or _real(store, uri) == _real(store, store.uri)
+
+
 @contextlib.contextmanager
 def reaching(target: Store) -> Iterator[None]:
     """Turn errors about files in that store into one kind of error."""

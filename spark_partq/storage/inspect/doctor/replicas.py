@@ -12,14 +12,16 @@ from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.following import misplaced
 from spark_partq.storage.replica.history import queue_history_problem
 from spark_partq.storage.replica.rivals import Asking, taking_over
-from spark_partq.storage.replica.table import ReplicaTable, replica_role
+from spark_partq.storage.replica.table import ReplicaTable, replica_role, same_place
 from spark_partq.storage.store import Store
 
 _ONE = "stop all programs that use one of the two, copy to the other what only the first has, and use only the other"
 _INTERRUPTED = "if its promotion was interrupted, promote it again, or remove it as a replica to go on here"
 _GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq remove-replica {0} {1})"
+_ELSEWHERE = "use that name if it is in use; if not, remove the replica in {0} from the queue in {1}, and replicate to this place again"
 _APART = "stop all programs that use the primary and promote the replica by force, or remove the replica and replicate to another place"
 
 
@@ -34,6 +36,15 @@ class ReplicaCheck(Check):
         """Check the queue. The queue's own check reports tables here that cannot be read."""
         with contextlib.suppress(PartqError, *MALFORMED):
             replica = ReplicaTable(self.store, self.name).refresh()
+            if (
+                replica is not None
+                and replica.phase is Phase.FOLLOWING
+                and not same_place(self.store, replica.location)
+            ):
+                self.warn(
+                    f"this replica was made in {replica.location}: it was moved or copied, or the store has two names",
+                    _ELSEWHERE.format(replica.location, replica.primary),
+                )
             state = queue_state(self.store, self.name)
             if replica is not None and replica.promoted:
                 self._check_old_primary(replica)
@@ -77,6 +88,9 @@ class ReplicaCheck(Check):
                     )
                 if replica is None or replica.queue_id != state.queue_id or replica.phase is not Phase.FOLLOWING:
                     continue
+                wrong = misplaced(target, replica, self.store, state)
+                if wrong is not None:
+                    self.warn(*wrong)
                 problem = queue_history_problem(self.store, target, self.name)
                 if problem:
                     self.fault(f"its replica has another history: {problem}", _APART)
