@@ -250,5 +250,7 @@ def test_doctor_names_both_places(queue: str, there: str) -> None:
     assert f"follows the queue in {queue}, and not the one in {new}" in found.what
     assert diagnose(Store.at(queue)).findings == []
     away = moved(there)
+    (found,) = diagnose(Store.at(queue)).findings
+    assert f"spark-partq replicate q --to {there} --remove" in found.remedy
     (found,) = diagnose(Store.at(away)).findings
     assert f"was made in {there}" in found.what and queue in found.remedy

@@ -20,7 +20,7 @@ from spark_partq.storage.store import Store
 
 _ONE = "stop all programs that use one of the two, copy to the other what only the first has, and use only the other"
 _INTERRUPTED = "if its promotion was interrupted, promote it again, or remove it as a replica to go on here"
-_GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq remove-replica {0} {1})"
+_GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq replicate {0} --to {1} --remove)"
 _ELSEWHERE = "use that name if it is in use; if not, remove the replica in {0} from the queue in {1}, and replicate to this place again"
 _APART = "stop all programs that use the primary and promote the replica by force, or remove the replica and replicate to another place"
 
