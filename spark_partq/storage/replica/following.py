@@ -77,7 +77,7 @@ def goes_on(
     Raises
     ------
     ReplicaError
-        If the primary or the replica lies elsewhere than the replica's table says, and it is not sure that this is the only one.
+        If one of the two is `misplaced`.
     """
     if replica is None or replica.removed:
         return False
@@ -90,11 +90,11 @@ def goes_on(
 def check_placed(
     target: Store, replica: ReplicaState, primary: Store, state: QueueState, *, anywhere: bool = False
 ) -> None:
-    """
+    """Refuse a primary or a replica that is `misplaced`, before anything is copied.
+
     Raises
     ------
     ReplicaError
-        If the primary or the replica lies elsewhere than the replica's table says, and it is not sure that this is the only one.
     """
     wrong = misplaced(target, replica, primary, state, anywhere)
     if wrong is not None:
@@ -119,7 +119,7 @@ def misplaced(
         if target.uri in state.replicas:
             then = f"remove the replica from the queue in {primary.uri}, and replicate from there again"
         else:
-            then = f"replicate from {primary.uri} to another place"
+            then = f"and replicate from {primary.uri} to another place"
         return Misplaced(
             f"{about} follows the queue in {replica.primary}, and not the one in {primary.uri}: that store was moved or copied, or has two "
             "names. A promotion looks for the primary only under the first name",
