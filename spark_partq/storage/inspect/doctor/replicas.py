@@ -19,7 +19,7 @@ from spark_partq.storage.replica.table import ReplicaTable, replica_role, same_p
 from spark_partq.storage.store import Store
 
 _ONE = "stop all programs that use one of the two, copy to the other what only the first has, and use only the other"
-_INTERRUPTED = "if its promotion was interrupted, promote it again, or remove it as a replica to go on here"
+_INTERRUPTED = "if its promotion was interrupted, promote it again there, or remove the replica to go on here (spark-partq replicate {0} --to {1} --remove --force)"
 _GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq replicate {0} --to {1} --remove)"
 _ELSEWHERE = "use that name if it is in use; if not, remove the replica in {0} from the queue in {1}, and replicate to this place again"
 _APART = "stop all programs that use the primary and promote the replica by force, or remove the replica and replicate to another place"
@@ -75,7 +75,8 @@ class ReplicaCheck(Check):
                 )
             elif state.fenced_by is None:
                 self.warn(
-                    f"the replica in {rival.location} is being promoted, and this queue is not fenced", _INTERRUPTED
+                    f"the replica in {rival.location} is being promoted, and this queue is not fenced",
+                    _INTERRUPTED.format(self.name, rival.location),
                 )
         for location in state.replicas:
             with contextlib.suppress(PartqError, OSError, *MALFORMED):
