@@ -158,6 +158,8 @@ class Surroundings:
         The instances whose sessions have expired, each with the seconds since its last heartbeat.
     held_keys : int
         Keys of messages of this partition that the group holds back.
+    held_anywhere : bool
+        `held_keys` counts the held keys of the whole queue, as their partitions are not known.
     dead_letter_queue : str or None
         Where messages of held keys go.
     """
@@ -169,6 +171,7 @@ class Surroundings:
     fenced_by: str | None = None
     silent_s: Mapping[str, float] = field(default_factory=dict)
     held_keys: int = 0
+    held_anywhere: bool = False
     dead_letter_queue: str | None = None
 
 
@@ -276,8 +279,13 @@ class _Waits:
     def _held(self) -> Wait:
         n, dead = self._seen.held_keys, self._seen.dead_letter_queue
         keys = "1 key" if n == 1 else f"{n:,} keys"
+        which = (
+            f"{keys} of queue {self._queue.name} are not delivered (of which partition is not known, as the queue has another key_hash than xxhash64)"
+            if self._seen.held_anywhere
+            else f"{keys} are not delivered"
+        )
         text = (
-            f"Messages of {keys} are not delivered: an earlier message of each key is dead, so they go to the dead-message queue "
+            f"Messages of {which}: an earlier message of each key is dead, so they go to the dead-message queue "
             f"{dead or 'that the queue had'}, too (dead_letter_order=hold), until spark-partq dead-letter redrive {dead or 'QUEUE'} puts them back."
         )
         return Wait(WaitKind.HELD_KEYS, text)

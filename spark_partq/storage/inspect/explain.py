@@ -10,6 +10,7 @@ from spark_partq.core.group.explain import Explanation, Surroundings
 from spark_partq.core.group.explain import explain as explained
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
+from spark_partq.core.payload.keys import DEFAULT_HASH
 from spark_partq.core.queue.partition_map import target
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.inspect.fact_reader import FactReader
@@ -108,12 +109,18 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
     return Surroundings(
         now, ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by,
         held_keys=_held(queue, group.state.held.get(queue_id, frozenset()), number),
+        held_anywhere=queue.state.key_hash != DEFAULT_HASH,
         dead_letter_queue=queue.state.settings.dead_letter_queue,
     )  # fmt: skip
 
 
 def _held(queue: Queue, keys: frozenset[int], number: int) -> int:
-    """How many of these keys any map of the queue places in the partition."""
+    """How many of these keys any map of the queue places in the partition. All of them if their places are not known.
+
+    A group knows a held key by its `DEFAULT_HASH` (`core.group.held_keys`).
+    """
+    if queue.state.key_hash != DEFAULT_HASH:
+        return len(keys)
     counts = {generation.partition_count for generation in queue.state.generations}
     return sum(any(target(key, count) == number for count in counts) for key in keys)
 

@@ -19,6 +19,7 @@ from tests.cli.queues import fill, queue_of
 from tests.clocks import wall_clock
 from tests.groups import Consumer, Lasting
 from tests.helpers import opened
+from tests.scaled import hash_of, target
 from tests.storage.procedures import test_held_keys
 
 
@@ -140,6 +141,33 @@ def held_keys(store: str) -> str:
     test_held_keys.Producing(store).put(*test_held_keys.MANY)
     test_held_keys.Query(store, {7, 8}).run()
     return "Messages of 2 keys are not delivered: an earlier message of each key is dead"
+
+
+def told_of_held_keys(store: str) -> dict[int, str]:
+    """What is said of held keys, by partition."""
+    return {
+        number: wait.text
+        for number in opened(store).state.partition_numbers
+        for wait in partq.explain(store, "q", number, "g").waits
+        if wait.kind == WaitKind.HELD_KEYS
+    }
+
+
+@pytest.mark.parametrize("key_hash", ["xxhash64", "murmur2"])
+def test_where_the_messages_of_held_keys_are(store: str, key_hash: str) -> None:
+    """A group knows a held key by its xxhash64, which says nothing of a place by another hash."""
+    test_held_keys.make(store, 5, key_hash=key_hash)
+    test_held_keys.Producing(store).put(*test_held_keys.MANY)
+    test_held_keys.Query(store, {3}).run()
+    told = told_of_held_keys(store)
+    if key_hash == "xxhash64":
+        assert list(told) == [target(hash_of("k3"), 5)]
+    else:
+        assert list(told) == list(range(5))
+        assert all(
+            text.startswith("Messages of 1 key of queue q are not delivered (of which partition is not known,")
+            for text in told.values()
+        )
 
 
 KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
