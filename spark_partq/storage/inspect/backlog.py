@@ -46,6 +46,13 @@ def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
     return waiting(group.state, group.acks, queue_id, barrier, ends)
 
 
+def held_keys(queue: Queue, group: Group) -> frozenset[int]:
+    """The keys of the queue whose messages the group is not given (`core.group.held_keys`): none if the queue does not keep the order of dead messages."""
+    if queue.state.settings.dead_letter_order == "skip":
+        return frozenset()
+    return group.state.held.get(queue.state.queue_id, frozenset())
+
+
 def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
     """How many messages of the parent of a queue that became partitioned are given to no consumer until they are copied. 0 for a dead-message
     queue, as `redrive` reads the parent.

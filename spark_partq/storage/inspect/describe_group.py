@@ -14,7 +14,7 @@ from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.inspect.backlog import told_of_stuck, waiting_partitions
+from spark_partq.storage.inspect.backlog import held_keys, told_of_stuck, waiting_partitions
 from spark_partq.storage.inspect.group_warnings import group_warnings
 from spark_partq.storage.inspect.heartbeats import RECENT_FACTS, Heartbeat, expired, heartbeats
 from spark_partq.storage.queue.handle import Queue, open_queue
@@ -276,7 +276,7 @@ def described(
         rebalance_delay_ms=state.rebalance_delay_ms,
         lag=sum(p.lag or 0 for p in partitions if p.subscribed),
         unassigned=sum(own.flow is None for id_, own in state.partitions.items() if id_ in subscribed),
-        held_keys={state.queues[queue_id].name: len(keys) for queue_id, keys in sorted(state.held.items())},
+        held_keys={queue.name: len(keys) for _, queue in sorted(queues.items()) if (keys := held_keys(queue, group))},
         members=_members(state, beats),
         partitions=tuple(partitions),
         warnings=tuple(warnings),

@@ -13,6 +13,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.payload.keys import DEFAULT_HASH
 from spark_partq.core.queue.partition_map import target
 from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.inspect.backlog import held_keys
 from spark_partq.storage.inspect.fact_reader import FactReader
 from spark_partq.storage.inspect.heartbeats import heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue, queue_state
@@ -108,7 +109,7 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
     waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
     return Surroundings(
         now, ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by,
-        held_keys=_held(queue, group.state.held.get(queue_id, frozenset()), number),
+        held_keys=_held(queue, held_keys(queue, group), number),
         held_anywhere=queue.state.key_hash != DEFAULT_HASH,
         dead_letter_queue=queue.state.settings.dead_letter_queue,
     )  # fmt: skip

@@ -170,6 +170,16 @@ def test_where_the_messages_of_held_keys_are(store: str, key_hash: str) -> None:
         )
 
 
+def test_with_skip_no_key_is_held(store: str) -> None:
+    """The keys are in the group's facts still, and their messages are delivered."""
+    held_keys(store)
+    assert list(told_of_held_keys(store)) == [0] and partq.describe_group(store, "g").held_keys == {"q": 2}
+    partq.alter_queue(store, "q", dead_letter_order="skip")
+    assert told_of_held_keys(store) == {} and partq.describe_group(store, "g").held_keys == {}
+    partq.alter_queue(store, "q", dead_letter_order="hold")
+    assert list(told_of_held_keys(store)) == [0] and partq.describe_group(store, "g").held_keys == {"q": 2}
+
+
 KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
     (WaitKind.FENCE, fenced),
     (WaitKind.SESSION, session),
