@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from spark_partq.cli.settings import read_settings, with_settings
 from spark_partq.cli.watching import show_or_watch
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.group_overview import overview
-from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.procedures.delete import state_to_delete
 from spark_partq.storage.store import Store
 
 
@@ -97,9 +96,7 @@ def delete_queue(
 ) -> None:
     """Delete a queue with all of its messages."""
     target: Target = context.obj
-    state = None
-    with contextlib.suppress(partq.QueueNotReadyError):  # half of it is deleted
-        state = queue_state(target.opened, queue)  # refused before anything is asked
+    state = state_to_delete(target.opened, queue)  # refused before anything is asked
     if not yes:
         confirm(
             f"Delete queue {queue} and all of its messages?",

@@ -22,6 +22,7 @@ _SAFE = {
     "delete the damaged group only when the other one has begun": "another group keeps the messages by then",
     "only then delete this group (spark-partq delete-group)": "the same",
     "or forget it: spark-partq delete-group": "the group does not exist: only the queue knows its name",
+    "; if its primary is gone, delete it (spark-partq delete-queue": "no pass ever ended, so it is no whole copy and cannot be promoted",
     "delete the group where the primary is": "the user has asked to delete this group; the text says where",
     "delete groups that are gone": "a drain waits for them, and only the user knows that their consumers never come again",
     "spark-partq delete-group forgets a group": "the user has just deleted the queue, and learns what that leaves",

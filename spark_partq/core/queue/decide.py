@@ -70,6 +70,13 @@ def delete(state: QueueState) -> Facts:
     return _NOTHING if state.deleted else [QueueFact(Kind.QUEUE_DELETED, {})]
 
 
+def begin_deleted(queue_id: str) -> Facts:
+    """Begin a queue that is being deleted, of which nothing but the id is known: the column stands for its columns."""
+    column = {"name": "unknown", "type": "string", "nullable": True, "metadata": {}}
+    created = create(queue_id, {"type": "struct", "fields": [column]}, (), 1, QueueSettings.parse({}))
+    return [*created, QueueFact(Kind.QUEUE_DELETED, {})]
+
+
 # ---- its partition count
 def start_scaling(
     state: QueueState,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Iterable
@@ -16,11 +17,14 @@ from spark_partq.core.errors import (
 from spark_partq.core.group.events import Delete
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.log import LogFolder
+from spark_partq.storage.log import Conflict, LogFolder
 from spark_partq.storage.procedures.inactive import Report, await_inactive
 from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
-from spark_partq.storage.replica.table import is_replica
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.table import is_replica, replica_state
 from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
 
 _log = logging.getLogger("spark_partq")
@@ -29,18 +33,60 @@ _log = logging.getLogger("spark_partq")
 def delete_queue(store: Store, name: str) -> None:
     """Remove a queue and all its messages. After an interruption, deleting again finishes the deletion.
 
+    Also remove a replica whose first pass has not made the control table.
+
     Raises
     ------
     NotAStoreError, QueueNotFoundError
     """
     try:
-        open_control(store, check_name("queue", name)).decide(decide.delete)
+        _control_to_delete(store, check_name("queue", name)).decide(decide.delete)
     except QueueNotReadyError:  # only a part of the control table is left; its settings may have forced writes
         store.force_writes()
     folder = queue_folder(name)
     for part in ("replica", "manifests", "partitions", "control"):
         _remove_tree(store, f"{folder}/{part}")
     store.files.delete_folder(folder)
+
+
+def state_to_delete(store: Store, name: str) -> QueueState | None:
+    """The state of a queue that `delete_queue` removes; None if only a part of it is there.
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError
+    """
+    try:
+        return queue_state(store, name)
+    except QueueNotReadyError:
+        return None
+    except QueueNotFoundError:
+        if _half_made(store, name) is None:
+            raise
+        return None
+
+
+def _control_to_delete(store: Store, name: str) -> QueueControl:
+    """The control table of a queue; that of a half-made replica is made here, and says that the queue is deleted.
+
+    A pass that is under way cannot make it any more, and deleting again finds it.
+    """
+    try:
+        return open_control(store, name)
+    except QueueNotFoundError:
+        replica = _half_made(store, name)
+        if replica is None:
+            raise
+    store.force_writes()  # nobody can tell whether the queue asks for it
+    with contextlib.suppress(Conflict):  # a pass, or another deletion, was first
+        QueueControl(store, name).create(decide.begin_deleted(replica.queue_id))
+    return open_control(store, name)
+
+
+def _half_made(store: Store, name: str) -> ReplicaState | None:
+    """The replica of that name, if it takes over from no queue. For a queue without a control table."""
+    replica = replica_state(store, name)
+    return None if replica is None or replica.takes_over else replica
 
 
 def _remove_tree(store: Store, folder: str) -> None:

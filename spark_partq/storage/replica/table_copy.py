@@ -59,9 +59,9 @@ class TableCopy:
     before_jump : function
         Called with (folder, version) before a jump; raises if no jump may be made.
     before_delete : function
-        Called after the copy's files were listed; raises if the copy is no longer a copy.
+        Called after the copy's files were listed, and before a queue is begun; raises if the copy is no longer a copy.
     is_gone : function
-        Called after a checkpoint was put: whether the replica was deleted, or is another one by now.
+        Called after a checkpoint was put, or a queue was begun: whether the replica was deleted, or is another one by now.
     """
 
     def __init__(
@@ -297,15 +297,22 @@ class TableCopy:
         """Put a file of the log, unless the same file is there already; raises `FileAlreadyExists` if another one is.
 
         A checkpoint is taken back if the replica is gone meanwhile. Readers of a queue that is made there, or of the copy of another primary, would
-        take the checkpoint for theirs. An entry says itself of which table and which history it is.
+        take the checkpoint for theirs. An entry says itself of which table and which history it is. But what a queue's control table begins with is
+        taken back, too: beside no replica table it would be a queue that takes messages.
         """
+        begins_queue = self._begins_queue(path)
+        if begins_queue:
+            self._before_delete()
         self._target.files.make_folder(self._to.path)
         is_new = put_same(self._target.files, path, data)
         began_s = self._source.runtime.monotonic_s()
-        if is_new and path.endswith(".parquet") and self._is_gone():
+        if is_new and (path.endswith(".parquet") or begins_queue) and self._is_gone():
             if self._source.runtime.monotonic_s() - began_s < ACT_S:
                 self._target.files.delete(path)
             self._before_delete()
+
+    def _begins_queue(self, path: str) -> bool:
+        return self.folder.startswith("queues/") and path == self._to.entry_path(0) and self.folder.endswith("/control")
 
     def _mirror_checkpoint(self, trim: bool) -> None:
         """Copy a checkpoint of versions that the copy has, and delete the part of the log before it that the source has deleted."""

@@ -6,7 +6,7 @@ import contextlib
 
 import numpy as np
 
-from spark_partq.core.errors import PartqError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import CorruptTableError, PartqError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue.invariants import check_state
 from spark_partq.core.queue.partition_map import PARENT
@@ -23,7 +23,7 @@ from spark_partq.storage.queue import clock
 from spark_partq.storage.queue.control import COLUMNS, MOST_FACTS
 from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
-from spark_partq.storage.replica.table import is_replica
+from spark_partq.storage.replica.table import SYNCED, is_replica
 from spark_partq.storage.rows import RowTable
 from spark_partq.storage.store import Store, manifests_folder, queue_folder
 
@@ -44,10 +44,16 @@ class QueueCheck(Check):
             return
         self.found.queues += 1
         folder = f"{queue_folder(self.name)}/control"
-        replica = is_replica(self.store, self.name)
+        try:
+            replica = is_replica(self.store, self.name)
+        except CorruptTableError:
+            if self._is_being_deleted():  # the replica table goes first
+                self.warn("its deletion was interrupted", "delete it again to finish that")
+                return
+            raise
         if "_delta_log" not in self.store.names(folder):
             if replica:
-                self.warn("its control table has no log yet", NEXT_SYNC)
+                self._warn_of_half_made()
                 return
             self.fault("its control table has no log any more", RESTORE.format(folder))
             return
@@ -57,7 +63,9 @@ class QueueCheck(Check):
             self.warn("its deletion was interrupted", "delete it again to finish that")
             return
         except QueueNotFoundError:
-            if "partitions" in names:
+            if replica:
+                self._warn_of_half_made()
+            elif "partitions" in names:
                 self.fault("its control table has no log any more", RESTORE.format(folder))
             else:
                 self.warn("nothing but folders is left of it", f"remove the folder {queue_folder(self.name)}")
@@ -97,6 +105,19 @@ class QueueCheck(Check):
         self._check_marks(queue, replica)
         manifests = ManifestCheck(queue, self.found)
         manifests.guarded(manifests.check, RESTORE.format(manifests_folder(self.name, state.queue_id)))
+
+    def _is_being_deleted(self) -> bool:
+        with contextlib.suppress(PartqError, *MALFORMED):
+            return queue_state(self.store, self.name).deleted
+        return False
+
+    def _warn_of_half_made(self) -> None:
+        remedy = NEXT_SYNC
+        if self.store.files.info(f"{queue_folder(self.name)}/replica/{SYNCED}") is None:  # no pass ever ended
+            remedy += (
+                f"; if its primary is gone, delete it (spark-partq delete-queue {self.name}): it cannot be promoted"
+            )
+        self.warn("its control table has no log yet", remedy)
 
     def _check_marks(self, queue: Queue, replica: bool) -> None:
         """Check that the control table explains the seal and the fence of every table (S5, S7)."""
