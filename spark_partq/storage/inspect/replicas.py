@@ -10,12 +10,14 @@ from typing import Any
 
 from spark_partq.core.errors import PartqError, QueueNotFoundError
 from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log.folder import MAX_HINT_BYTES
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.closing import was_closed
+from spark_partq.storage.replica.following import following_problem
 from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.replica.history import queue_history_problem
 from spark_partq.storage.replica.table import (
@@ -120,10 +122,14 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
                 generation=there.generation,
                 revision=there.revision,
                 synced_at=synced_at,
-                problem="" if replica.takes_over else queue_history_problem(store, target, state.name),
+                problem=following_problem(target, replica, store, state) or _history_problem(store, target, replica),
             )
     except PartqError as error:
         return ReplicaStatus(target.uri, False, problem=str(error))
+
+
+def _history_problem(store: Store, target: Store, replica: ReplicaState) -> str:
+    return "" if replica.takes_over else queue_history_problem(store, target, replica.queue)
 
 
 def _unread(primary: Store, store: Store, state: QueueState) -> int:

@@ -156,3 +156,17 @@ def follows_another(target: Store, replica: ReplicaState | None, primary: Store,
         return False
     is_known = replica.replica_id in state.replica_ids.values()
     return not is_known or incarnation_there(target, state.name) != state.incarnation
+
+
+def following_problem(target: Store, replica: ReplicaState, primary: Store, state: QueueState) -> str:
+    """Why a replica that the queue knows does not follow it; empty if it follows the queue, or takes over from it.
+
+    A removal that was interrupted between the two stores leaves a replica that is removed there and known here.
+    """
+    if replica.takes_over:
+        return ""
+    if replica.queue_id != state.queue_id:
+        return f"it is the replica of another queue {state.name!r} (of {replica.primary})"
+    if replica.removed:
+        return "it is removed there, and its removal was interrupted"
+    return f"it follows {replica.primary}" if follows_another(target, replica, primary, state) else ""

@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 import spark_partq as partq
 from spark_partq.cli import app
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.inspect.replicas import in_sync
 from spark_partq.storage.procedures import promote as promotions
+from spark_partq.storage.procedures import remove_replica as removals
 from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.store import Store
 from tests.replicas import (
     Crash,
@@ -41,12 +44,12 @@ def run_the_last_command(store: str) -> None:
     assert done.exit_code == 0, done.output
 
 
+def crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
 def interrupt(monkeypatch: pytest.MonkeyPatch, there: str, step: str) -> None:
     """A promotion that dies before this function of its module is called."""
-
-    def crash(*_: object, **__: object) -> None:
-        raise Crash
-
     with monkeypatch.context() as patch:
         patch.setattr(promotions, step, crash)
         with pytest.raises(Crash):
@@ -72,3 +75,52 @@ def test_a_promotion_that_died_while_the_primary_was_away_is_cancelled(
     run_the_last_command(queue)
     assert told(queue) == []
     put(queue, 0, [1])
+
+
+def assert_gets_no_messages(queue: str, why: str) -> None:
+    """The primary says so of its only replica, and the doctor's remedy ends that."""
+    (status,) = partq.replicas(queue, "q")
+    assert why in status.problem and not in_sync(Store.at(queue), "q")
+    (text,) = told(queue)
+    assert text.startswith("warning") and "gets no messages" in text and why in text
+    run_the_last_command(queue)
+    assert told(queue) == [] and partq.describe_queue(queue, "q").replicas == ()
+
+
+def test_a_removal_that_died(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica says that it is removed, and the primary does not know."""
+    sync(queue, there)
+    with monkeypatch.context() as patch:
+        patch.setattr(removals.decide_replicas, "remove_replica", crash)
+        with pytest.raises(Crash):
+            remove_replica(Store.at(queue), "q", there)
+    assert_gets_no_messages(queue, "its removal was interrupted")
+
+
+def test_a_replica_of_another_queue(queue: str, there: str) -> None:
+    sync(queue, there)
+    partq.delete_queue(there, "q")
+    other = f"{there}-other"
+    partq.create_queue(other, "q", "v bigint", partitions=2)
+    sync(other, there)
+    assert_gets_no_messages(queue, f"it is the replica of another queue 'q' (of {other})")
+    assert told(other) == [] and in_sync(Store.at(other), "q")
+
+
+def test_a_replica_that_follows_another_store(queue: str, there: str) -> None:
+    """A copy of the primary's files has become a store of its own."""
+    sync(queue, there)
+    copied = str(shutil.copytree(queue, f"{queue}-copied"))
+    partq.delete_queue(there, "q")
+    sync(copied, there)
+    assert_gets_no_messages(queue, f"it follows {copied}")
+
+
+def test_a_fenced_primary_is_not_followed(queue: str, there: str) -> None:
+    """Its other replica follows the queue that took over."""
+    second = f"{there}-2"
+    sync(queue, there)
+    sync(queue, second)
+    promote(Store.at(there), "q")
+    sync(there, second)
+    assert told(queue) == told(there) == told(second) == []

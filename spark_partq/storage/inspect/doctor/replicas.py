@@ -6,13 +6,12 @@ import contextlib
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.queue.state import QueueState
-from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.following import misplaced
+from spark_partq.storage.replica.following import following_problem, misplaced
 from spark_partq.storage.replica.history import queue_history_problem
 from spark_partq.storage.replica.rivals import Asking, taking_over
 from spark_partq.storage.replica.table import ReplicaTable, replica_role, same_place
@@ -22,6 +21,8 @@ _ONE = "stop all programs that use one of the two, copy to the other what only t
 _INTERRUPTED = "if its promotion was interrupted, promote it again there, or remove the replica to go on here (spark-partq replicate {0} --to {1} --remove --force)"
 _GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq replicate {0} --to {1} --remove)"
 _ELSEWHERE = "use that name if it is in use; if not, remove the replica in {0} from the queue in {1}, and replicate to this place again"
+_REMOVED = "to follow it again, run spark-partq replicate {0} --to {1}; or finish its removal: spark-partq replicate {0} --to {1} --remove"
+_OTHER = "replicate to another place, and remove this replica: spark-partq replicate {0} --to {1} --remove"
 _APART = "stop all programs that use the primary and promote the replica by force, or remove the replica and replicate to another place"
 
 
@@ -67,7 +68,9 @@ class ReplicaCheck(Check):
 
     def _check_replicas(self, state: QueueState) -> None:
         asking = Asking(self.store.uri, state.incarnation)
+        rivals = set()
         for rival in taking_over(self.store, self.name, state.queue_id, state.replicas, asking):
+            rivals.add(rival.location)
             if state.fenced_by is None and rival.has_taken_over:
                 self.fault(
                     f"there are two primaries: the replica in {rival.location} was promoted, and this queue is not fenced",
@@ -87,7 +90,15 @@ class ReplicaCheck(Check):
                         f"its replica in {location} is gone, or has not been made yet",
                         _GONE.format(self.name, location),
                     )
-                if replica is None or replica.queue_id != state.queue_id or replica.phase is not Phase.FOLLOWING:
+                if replica is None or location in rivals:
+                    continue
+                stopped = following_problem(target, replica, self.store, state)
+                if stopped and state.fenced_by is None:  # else it may follow the queue that took over
+                    remedy = _REMOVED if replica.removed else _OTHER
+                    self.warn(
+                        f"its replica in {location} gets no messages: {stopped}", remedy.format(self.name, location)
+                    )
+                if stopped:
                     continue
                 wrong = misplaced(target, replica, self.store, state)
                 if wrong is not None:
