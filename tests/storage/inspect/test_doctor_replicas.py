@@ -124,3 +124,21 @@ def test_a_fenced_primary_is_not_followed(queue: str, there: str) -> None:
     promote(Store.at(there), "q")
     sync(there, second)
     assert told(queue) == told(there) == told(second) == []
+
+
+@pytest.mark.parametrize("once_more", [False, True])
+def test_after_a_failback_nothing_is_wrong(queue: str, there: str, once_more: bool) -> None:
+    """The store that was the standby knows the first primary as its own."""
+    sync(queue, there)
+    promote(Store.at(there), "q")
+    assert told(queue) == told(there) == []
+    partq.delete_queue(queue, "q")
+    sync(there, queue)
+    assert told(queue) == told(there) == []
+    assert promote(Store.at(queue), "q").fenced
+    assert told(queue) == told(there) == []
+    if once_more:
+        third = f"{there}-3"
+        sync(queue, third)
+        promote(Store.at(third), "q")
+        assert told(queue) == told(there) == told(third) == []

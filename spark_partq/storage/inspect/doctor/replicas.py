@@ -47,12 +47,13 @@ class ReplicaCheck(Check):
                     _ELSEWHERE.format(replica.location, replica.primary),
                 )
             state = queue_state(self.store, self.name)
-            if replica is not None and replica.promoted:
-                self._check_old_primary(replica)
+            if replica is not None and replica.promoted and state.fenced_by is None:
+                self._check_old_primary(replica, state.incarnation)
             if state.usable and (replica is None or replica.promoted):
                 self._check_replicas(state)
 
-    def _check_old_primary(self, replica: ReplicaState) -> None:
+    def _check_old_primary(self, replica: ReplicaState, incarnation: str) -> None:
+        """Check that the queue is not used where this replica was made from. The queue there may have taken over from this one since."""
         state = None
         with contextlib.suppress(
             PartqError, OSError, *MALFORMED
@@ -60,7 +61,9 @@ class ReplicaCheck(Check):
             before = self.store.sibling(replica.primary)
             if replica_role(before, self.name) != "replica":  # it may follow this queue by now
                 state = queue_state(before, self.name)
-        if state is not None and state.queue_id == replica.queue_id and state.usable and state.fenced_by is None:
+        if state is None or incarnation in {former.incarnation for former in state.former}:
+            return
+        if state.queue_id == replica.queue_id and state.usable and state.fenced_by is None:
             self.fault(
                 f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced",
                 _ONE,
