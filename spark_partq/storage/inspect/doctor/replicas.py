@@ -6,6 +6,7 @@ import contextlib
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.inspect.doctor.check import Check
