@@ -241,7 +241,10 @@ class _Waits:
     def __iter__(self) -> Iterator[Wait]:
         seen = self._seen
         if seen.fenced_by is not None:
-            text = f"The replica in {seen.fenced_by} took over from the queue: its messages are no longer delivered here. Use that store."
+            text = (
+                f"The queue was taken over by its replica in {seen.fenced_by}: its messages are no longer delivered here. Use that store. If the replica is "
+                "not promoted there, its promotion was interrupted: promote it again."
+            )
             yield Wait(WaitKind.FENCE, text)
         if self._own.flow is not None and instance_of(self._own.flow) in seen.silent_s:
             yield self._session(instance_of(self._own.flow))

@@ -17,6 +17,7 @@ from spark_partq.storage.inspect.backlog import held_keys
 from spark_partq.storage.inspect.fact_reader import FactReader
 from spark_partq.storage.inspect.heartbeats import heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue, queue_state
+from spark_partq.storage.replica.table import replica_role
 from spark_partq.storage.store import Store
 
 
@@ -108,11 +109,16 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
     barrier = barrier_of(queue, group.state.committed_floors(queue_id))
     waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
     return Surroundings(
-        now, ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by,
+        now, ends.get(number), waits_for, _scaling(queue, number), _fenced_by(queue),
         held_keys=_held(queue, held_keys(queue, group), number),
         held_anywhere=queue.state.key_hash != DEFAULT_HASH,
         dead_letter_queue=queue.state.settings.dead_letter_queue,
     )  # fmt: skip
+
+
+def _fenced_by(queue: Queue) -> str | None:
+    """The replica that takes over from the queue. A copy may have been made while its primary was fenced; that says nothing of the copy."""
+    return None if replica_role(queue.store, queue.name) == "replica" else queue.state.fenced_by
 
 
 def _held(queue: Queue, keys: frozenset[int], number: int) -> int:

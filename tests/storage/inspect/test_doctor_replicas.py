@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -15,11 +16,15 @@ from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.inspect.replicas import in_sync
 from spark_partq.storage.procedures import promote as promotions
 from spark_partq.storage.procedures import remove_replica as removals
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
+from tests.groups import Consumer
 from tests.replicas import (
     Crash,
+    crashing,
     put,
     queue_fixture,  # noqa: F401
     sync,
@@ -75,6 +80,37 @@ def test_a_promotion_that_died_while_the_primary_was_away_is_cancelled(
     run_the_last_command(queue)
     assert told(queue) == []
     put(queue, 0, [1])
+
+
+def takes_messages(store: str) -> bool:
+    try:
+        Producer(open_queue(Store.at(store), "q")).refresh()
+    except partq.PartqError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_a_promotion_that_died(queue: str, there: str, every: int) -> None:
+    """As long as no store takes messages, the doctor of both stores says that the promotion is to be run again."""
+    Consumer(queue, "i").ack(0, 0)
+    put(queue, 0, range(5))
+    sync(queue, there)
+    before = {store: shutil.copytree(store, f"{store}-before") for store in (queue, there)}
+    nowhere = 0
+    for at in range(1, 1_000, every):
+        for store, copy in before.items():
+            shutil.rmtree(store)
+            shutil.copytree(copy, store)
+        with crashing(at) as done, contextlib.suppress(Crash):
+            promote(Store.at(there), "q")
+        if not takes_messages(queue) and not takes_messages(there):
+            nowhere += 1
+            assert any("promote it again" in text for text in told(queue)), at
+        if len(done) < at:
+            break
+    assert nowhere > 3 and takes_messages(there)
+    assert told(queue) == told(there) == []
 
 
 def assert_gets_no_messages(queue: str, why: str) -> None:

@@ -35,7 +35,7 @@ def fenced(store: str) -> str:
     Lasting(store, "a")
     opened(store).control.decide(lambda state: replicas.add_replica(state, "/there"))
     fence(Store(store), opened(store).state, "/there", "its-id")
-    return "The replica in /there took over"
+    return "The queue was taken over by its replica in /there"
 
 
 def no_members(store: str) -> str:

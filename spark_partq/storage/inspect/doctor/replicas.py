@@ -12,6 +12,7 @@ from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.complete import incarnation_there
 from spark_partq.storage.replica.following import following_problem, misplaced
 from spark_partq.storage.replica.history import queue_history_problem
 from spark_partq.storage.replica.rivals import Asking, taking_over
@@ -48,9 +49,12 @@ class ReplicaCheck(Check):
                     _ELSEWHERE.format(replica.location, replica.primary),
                 )
             state = queue_state(self.store, self.name)
+            if replica is not None and replica.phase is Phase.PROMOTING:
+                self.warn("its promotion has not ended", f"promote it again (spark-partq promote {self.name})")
             if replica is not None and replica.promoted and state.fenced_by is None:
                 self._check_old_primary(replica, state.incarnation)
             if state.usable and (replica is None or replica.promoted):
+                self._check_fence(state)
                 self._check_replicas(state)
 
     def _check_old_primary(self, replica: ReplicaState, incarnation: str) -> None:
@@ -69,6 +73,22 @@ class ReplicaCheck(Check):
                 f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced",
                 _ONE,
             )
+
+    def _check_fence(self, state: QueueState) -> None:
+        """Check that the replica for which the queue is fenced has taken over: if not, the queue can be used nowhere."""
+        if state.fenced_by is None:
+            return
+        with contextlib.suppress(PartqError, OSError, *MALFORMED):
+            target = self.store.sibling(state.fenced_by)
+            replica = ReplicaTable(target, self.name).refresh()
+            if replica is None or replica.queue_id != state.queue_id or replica.promoted:
+                return
+            # A replica that has taken over may follow another store by now.
+            if replica.takes_over or incarnation_there(target, self.name) in (None, state.incarnation):
+                self.warn(
+                    f"it is fenced for its replica in {state.fenced_by}, which has not taken over: the queue can be used nowhere",
+                    _INTERRUPTED.format(self.name, state.fenced_by),
+                )
 
     def _check_replicas(self, state: QueueState) -> None:
         asking = Asking(self.store.uri, state.incarnation)
