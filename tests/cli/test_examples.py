@@ -217,7 +217,7 @@ def test_operations(run: Command, orders: list[Consumer], tmp_path: Path, monkey
 def test_replicas(run: Command, orders: list[Consumer], tmp_path: Path) -> None:
     """S7: a pass, a watch, an end of it and a promotion; the group goes on in the standby where it was."""
     text = (ROOT / "docs" / "replicas.md").read_text()
-    make, watch, remove, promote = lines("replicas.md")
+    make, watch, remove, promote, *_ = lines("replicas.md")
     assert "standby: 0 messages behind" in done(run, make)
     send("store", 0, 2)
     with going_on(watch, tmp_path):
@@ -243,6 +243,27 @@ def test_replicas(run: Command, orders: list[Consumer], tmp_path: Path) -> None:
     assert positions("standby")[0] == 16
     done(run, make.replace("store store", "store standby").replace("to standby", "to elsewhere"))  # a new standby
     assert " 0 faults" in done(run, "--store standby doctor")
+
+
+def test_stores_that_were_moved(run: Command, orders: list[Consumer]) -> None:
+    """S7: first the primary, then the standby. A pass is refused until the replica is removed and made again; a promotion then finds both."""
+    make, _, _, promote, *moves = lines("replicas.md")
+    at_new, again, at_old, to_new = moves
+    done(run, make)
+    os.rename("store", "moved")
+    assert "[REPLICA]" in run(*shlex.split(make.replace("store store", "store moved"))).err
+    for line in (at_new, again):
+        done(run, line.replace("NEW", "moved"))
+    os.rename("standby", "elsewhere")
+    assert (
+        "[REPLICA]" in run(*shlex.split(make.replace("store store", "store moved").replace("standby", "elsewhere"))).err
+    )
+    for line in (at_old, to_new):
+        line = line.replace("store store", "store moved")
+        done(run, line.replace("OLD", "standby").replace("NEW", "elsewhere"))
+    send("moved", 0, 2)
+    assert "the primary now" in done(run, promote.replace("standby", "elsewhere"))
+    assert partq.describe_queue("elsewhere", "orders").to_dict()["partitions"][0]["next_offset"] == 12
 
 
 def test_monitoring(run: Command, orders: list[Consumer], tmp_path: Path) -> None:
