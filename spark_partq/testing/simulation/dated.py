@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from spark_partq.storage.files import FileInfo
 from spark_partq.storage.files.disk import DiskFiles, _DiskOutput
 
 
@@ -31,6 +32,14 @@ class DatedFiles(DiskFiles):
     def open_output(self, path: str) -> _DiskOutput:
         output = super().open_output(path)
         return _DatedOutput(self, path, output._temporary, output.sink)
+
+    def info(self, path: str) -> FileInfo | None:
+        info = super().info(path)
+        return None if info is None else info._replace(named_ns=info.modified_ns)
+
+    def list_files(self, folder: str, after: str = "", prefix: str = "") -> list[FileInfo]:
+        """The disk dates the change of an inode by its own clock."""
+        return [info._replace(named_ns=info.modified_ns) for info in super().list_files(folder, after, prefix)]
 
     def date(self, path: str) -> None:
         """The file was written just now."""
