@@ -39,6 +39,11 @@ class Crash(BaseException):
     """The process ends here."""
 
 
+def crash(*_: object, **__: object) -> None:
+    """In place of a function before which a process dies."""
+    raise Crash
+
+
 @pytest.fixture(name="there")
 def there_fixture(tmp_path: Path) -> str:
     """The path of the replica's store, which does not exist yet."""

@@ -34,6 +34,11 @@ def check_room(keys: frozenset[int], queue: str) -> None:
         )
 
 
+def withheld(keys: frozenset[int], dead_letter_order: str) -> frozenset[int]:
+    """The keys of which no message is delivered, of those that a group holds: none once the queue does not keep the order of dead messages."""
+    return frozenset() if dead_letter_order == "skip" else keys
+
+
 def body(keys: frozenset[int]) -> dict[str, Any]:
     """The part of a fact's body about the keys that it holds back."""
     return {"holds": sorted(keys)} if keys else {}

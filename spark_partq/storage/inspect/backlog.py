@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.errors import PartqError
+from spark_partq.core.group.held_keys import withheld
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.group.handle import Group, groups_of
@@ -47,10 +48,8 @@ def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
 
 
 def held_keys(queue: Queue, group: Group) -> frozenset[int]:
-    """The keys of the queue whose messages the group is not given (`core.group.held_keys`): none if the queue does not keep the order of dead messages."""
-    if queue.state.settings.dead_letter_order == "skip":
-        return frozenset()
-    return group.state.held.get(queue.state.queue_id, frozenset())
+    """The keys of the queue whose messages the group is not given."""
+    return withheld(group.state.held.get(queue.state.queue_id, frozenset()), queue.state.settings.dead_letter_order)
 
 
 def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:

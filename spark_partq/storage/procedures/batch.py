@@ -76,7 +76,7 @@ class Batch:
                 self._queue.control.refresh()
             recorded = self.recorded()
             known = [m for m in manifests if not is_void(self._queue, m, names[m.name], recorded)]
-            if len(known) < len(manifests) and self._recorded_for_sure() != recorded:
+            if len(known) < len(manifests) and self.recorded(sure=True) != recorded:
                 continue  # files were committed meanwhile, and may have been removed since
             found = last_that_holds(known, self._queue.state.generations, recorded)
             if found is not None or not recorded:
@@ -175,24 +175,26 @@ class Batch:
         stood_still = self._clock is not None and self._clock.stood_still(self._put_ns, age.grace_ms / 8)
         return stood_still or age.is_over(self._queue.store.runtime)
 
-    def recorded(self) -> dict[int, set[int]]:
+    def recorded(self, sure: bool = False) -> dict[int, set[int]]:
         """For each generation of the map, the partitions that hold a part of the batch.
+
+        Parameters
+        ----------
+        sure : bool
+            Also if this process stood still for so long that logs were cleaned up behind what it had read.
 
         Raises
         ------
         SinkAheadError
         """
         tables, record = self._tables(), self.record
+        if sure:
+            for table in tables:
+                table.refresh(sure=True)
         last = max((table.recorded(record.app) for table in tables), default=-1)
         if last > record.batch_id:
             raise self._ahead(last)
         return recorded_in(self._queue, tables, record)
-
-    def _recorded_for_sure(self) -> dict[int, set[int]]:
-        """As `recorded`, also if this process stood still for so long that logs were cleaned up behind what it had read."""
-        for table in self._tables():
-            table.refresh(sure=True)
-        return self.recorded()
 
     def was_forgotten(self, manifest: Manifest) -> bool:
         """Whether a manifest that was found is gone by now. It is removed once the whole batch is in, before any table forgets its part.

@@ -70,7 +70,8 @@ class ComparedClock:
         return now_us
 
     def stood_still(self, dated_ns: int, most_ms: float) -> bool:
-        """Whether the clock that does not go back stood still for longer than that since the store was asked.
+        """Whether the clock that does not go back stood still for longer than that since the store was asked. If so, keep when that was seen, and ask
+        the store again.
 
         Parameters
         ----------

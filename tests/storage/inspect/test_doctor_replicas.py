@@ -24,6 +24,7 @@ from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.replicas import (
     Crash,
+    crash,
     crashing,
     put,
     queue_fixture,  # noqa: F401
@@ -47,10 +48,6 @@ def run_the_last_command(store: str) -> None:
     command = the_remedy(store).rpartition("spark-partq ")[2].rstrip(")")
     done = CliRunner().invoke(app, ["--store", store, *shlex.split(command)])
     assert done.exit_code == 0, done.output
-
-
-def crash(*_: object, **__: object) -> None:
-    raise Crash
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, there: str, step: str) -> None:

@@ -25,6 +25,7 @@ from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 from tests.replicas import (
     Crash,
+    crash,
     crashing,
     put,
     queue_fixture,  # noqa: F401
@@ -33,10 +34,6 @@ from tests.replicas import (
 )
 
 MOMENTS = ["_begin", "_apply"]  # of a pass: after the replica table was made; after files were copied
-
-
-def crash(*_: object) -> None:
-    raise Crash
 
 
 def kill_first_pass(queue: str, there: str, monkeypatch: pytest.MonkeyPatch, before: str = "_apply") -> None:

@@ -149,13 +149,13 @@ def test_tables_of_which_the_logs_were_cleaned_up(world: World, monkeypatch: pyt
         other.deliver({0: (100, 110)})
     recorded, waits = Batch.recorded, [True]
 
-    def later(batch: Batch) -> dict[int, set[int]]:
+    def later(batch: Batch, sure: bool = False) -> dict[int, set[int]]:
         if waits and waits.pop():
             Relay(world.elsewhere).target.refresh()  # places the batch
             for _ in range(4):
                 world.stand_still(30 * HOUR_S)
                 partq.maintain(world.elsewhere, "q")
-        return recorded(batch)
+        return recorded(batch, sure)
 
     with mock.patch.object(Batch, "recorded", later):
         relay.deliver({0: (100, 120)})

@@ -54,7 +54,6 @@ class ReplicaCheck(Check):
             if replica is not None and replica.promoted and state.fenced_by is None:
                 self._check_old_primary(replica, state.incarnation)
             if state.usable and (replica is None or replica.promoted):
-                self._check_fence(state)
                 self._check_replicas(state)
 
     def _check_old_primary(self, replica: ReplicaState, incarnation: str) -> None:
@@ -73,22 +72,6 @@ class ReplicaCheck(Check):
                 f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced",
                 _ONE,
             )
-
-    def _check_fence(self, state: QueueState) -> None:
-        """Check that the replica for which the queue is fenced has taken over: if not, the queue can be used nowhere."""
-        if state.fenced_by is None:
-            return
-        with contextlib.suppress(PartqError, OSError, *MALFORMED):
-            target = self.store.sibling(state.fenced_by)
-            replica = ReplicaTable(target, self.name).refresh()
-            if replica is None or replica.queue_id != state.queue_id or replica.promoted:
-                return
-            # A replica that has taken over may follow another store by now.
-            if replica.takes_over or incarnation_there(target, self.name) in (None, state.incarnation):
-                self.warn(
-                    f"it is fenced for its replica in {state.fenced_by}, which has not taken over: the queue can be used nowhere",
-                    _INTERRUPTED.format(self.name, state.fenced_by),
-                )
 
     def _check_replicas(self, state: QueueState) -> None:
         asking = Asking(self.store.uri, state.incarnation)
@@ -114,7 +97,10 @@ class ReplicaCheck(Check):
                         f"its replica in {location} is gone, or has not been made yet",
                         _GONE.format(self.name, location),
                     )
-                if replica is None or location in rivals:
+                    continue
+                if location == state.fenced_by:
+                    self._check_takes_over(target, replica, state)
+                if location in rivals:
                     continue
                 stopped = following_problem(target, replica, self.store, state)
                 if stopped and state.fenced_by is None:  # else it may follow the queue that took over
@@ -130,3 +116,14 @@ class ReplicaCheck(Check):
                 problem = queue_history_problem(self.store, target, self.name)
                 if problem:
                     self.fault(f"its replica has another history: {problem}", _APART)
+
+    def _check_takes_over(self, target: Store, replica: ReplicaState, state: QueueState) -> None:
+        """Check that the replica for which the queue is fenced has taken over: if not, the queue can be used nowhere."""
+        if replica.queue_id != state.queue_id or replica.promoted:
+            return
+        # A replica that has taken over may follow another store by now.
+        if replica.takes_over or incarnation_there(target, self.name) in (None, state.incarnation):
+            self.warn(
+                f"it is fenced for its replica in {target.uri}, which has not taken over: the queue can be used nowhere",
+                _INTERRUPTED.format(self.name, target.uri),
+            )

@@ -12,7 +12,7 @@ from spark_partq.core.delivery.member import left_to_others, plannable, replayed
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.group.events import EndLineage, Isolate, RaiseFloors, Skip
-from spark_partq.core.group.held_keys import check_room
+from spark_partq.core.group.held_keys import check_room, withheld
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.procedures.consume.held import HeldMessages, Run, hashes
 from spark_partq.storage.procedures.consume.lifetimes import Lifetimes
@@ -162,8 +162,9 @@ class LeftOut:
 
     def _run(self, queue: Queue, table: PartitionTable, start: int, end: int) -> Run | None:
         """The first messages of held keys; None if no key is held."""
-        keys = self._membership.group.state.held.get(queue.state.queue_id)
-        if not keys or queue.state.settings.dead_letter_order == "skip":
+        held = self._membership.group.state.held.get(queue.state.queue_id, frozenset())
+        keys = withheld(held, queue.state.settings.dead_letter_order)
+        if not keys:
             return None
         return self._held_messages.run(queue, table, keys, start, end)
 
