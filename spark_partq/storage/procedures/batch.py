@@ -172,8 +172,11 @@ class Batch:
 
         A late manifest was put at least a quarter of the grace later than this clock says.
         """
-        stood_still = self._clock is not None and self._clock.stood_still(self._put_ns, age.grace_ms / 8)
-        return stood_still or age.is_over(self._queue.store.runtime)
+        if self._clock is not None:
+            self._clock.written(self._put_ns, age.grace_ms / 8)
+            if self._clock.halts > age.halts:
+                return True
+        return age.is_over(self._queue.store.runtime)
 
     def recorded(self, sure: bool = False) -> dict[int, set[int]]:
         """For each generation of the map, the partitions that hold a part of the batch.
@@ -189,8 +192,9 @@ class Batch:
         """
         tables, record = self._tables(), self.record
         if sure:
-            for table in tables:
-                table.refresh(sure=True)
+            with self._queue.explained():
+                for table in tables:
+                    table.refresh(sure=True)
         last = max((table.recorded(record.app) for table in tables), default=-1)
         if last > record.batch_id:
             raise self._ahead(last)
@@ -252,7 +256,7 @@ class Batch:
             files.put(path, b"")
         except FileMissing:
             raise self._no_queue() from None
-        clock.compare(path, began_s, runtime.monotonic_s())
+        clock.compare([path], began_s, runtime.monotonic_s())
         files.delete(path)
 
     def _check_is_the_same(self, manifest: Manifest) -> None:

@@ -134,7 +134,7 @@ class Producer:
     def is_stale(self, prepared: Prepared) -> bool:
         """Whether maintenance may delete the files before they are durable. Then they must be written again."""
         age = prepared.age
-        return age is not None and (age.began_s < self._clock.halted_s or age.is_over(self._queue.store.runtime))
+        return age is not None and (self._clock.halts > age.halts or age.is_over(self._queue.store.runtime))
 
     def is_as_ingress_is(self, prepared: Prepared) -> bool:
         """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""
@@ -221,8 +221,8 @@ class Producer:
         with queue.explained():
             fresh = files() if queue.state.ingress or not heed_ingress else None
         if fresh and self._clock.is_due():
-            path = f"{queue.table(fresh[-1].partition).folder}/{fresh[-1].path}"
-            self._clock.compare(path, began_s, queue.store.runtime.monotonic_s())
+            paths = [f"{queue.table(file.partition).folder}/{file.path}" for file in fresh]
+            self._clock.compare(paths, began_s, queue.store.runtime.monotonic_s())
         queue.control.refresh(sure=True)  # that may have taken long
         check_usable(queue.control)
         return fresh if queue.state.ingress or not heed_ingress else None
@@ -256,13 +256,13 @@ class Producer:
         queue, runtime = self._queue, self._queue.store.runtime
         rewrites = 0
         while True:
-            began_s = runtime.monotonic_s()
+            began_s, halts = runtime.monotonic_s(), self._clock.halts
             state = queue.state  # the files are placed by its map
             files = write()
             if files is None:
                 return None
             grace_ms = self._grace_ms(state)
-            age = FileAge(began_s, grace_ms)
+            age = FileAge(began_s, grace_ms, halts)
             made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
             made = replace(made, positions=positions, late_after_ms=grace_ms * 3 // 4)
             if batch is None:

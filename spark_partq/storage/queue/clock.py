@@ -6,14 +6,13 @@ process of maintenance whose clock is ahead would remove what is young. The stor
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import ClockSkewError
 from spark_partq.storage.store import Store, queue_folder
 
-# So long an answer of the store counts, by the clock that does not go back.
-_COUNTS_S = 600.0
+# So long an answer of the store counts, by the clock that does not go back, from when the writer began to write what it asked about.
+_COUNTS_S = 300.0
 # An object store tells whole seconds.
 _TICK_MS = 1_000
 
@@ -25,34 +24,43 @@ class ComparedClock:
     ----------
     max_skew_ms : function
         How far it may lie ahead of the store's, or behind, by now.
+
+    Attributes
+    ----------
+    halts : int
+        How often it was seen that the clock that does not go back had stood still.
     """
 
     def __init__(self, store: Store, queue: str, max_skew_ms: Callable[[], int]) -> None:
         self._store, self._queue, self._max_skew_ms = store, queue, max_skew_ms
         self._compared_s: float | None = None
-        self.halted_s = -math.inf  # when it was last seen that the clock that does not go back had stood still
+        self.halts = 0
         # What must be added to the clock that does not go back for the time in the store, in milliseconds: between these two.
         self._least_ms = self._most_ms = 0.0
 
     def is_due(self) -> bool:
-        """Whether the store is to be asked: for the first time, after ten minutes, and when this machine's clock has jumped."""
+        """Whether the store is to be asked: for the first time, after five minutes, and when this machine's clock has jumped."""
         if self._compared_s is None or self._store.runtime.monotonic_s() - self._compared_s > _COUNTS_S:
             return True
         return self._skew_ms(self._store.now_ms()) > self._max_skew_ms()
 
-    def compare(self, path: str, began_s: float, ended_s: float) -> None:
-        """Ask the store when a file was written. One request.
+    def compare(self, paths: Sequence[str], began_s: float, ended_s: float) -> None:
+        """Ask the store when files were written. One request for each, in parallel.
+
+        The first one tells: if this machine stood still after that, `written` finds it.
 
         Parameters
         ----------
         began_s, ended_s : float
-            It was written between these two, by `Runtime.monotonic_s`.
+            They were written between these two, by `Runtime.monotonic_s`.
         """
-        info = self._store.files.info(path)
-        if info is not None:  # else the queue was deleted, and nothing will be committed
-            written_ms = info.modified_ns / 1e6
-            self._least_ms, self._most_ms = written_ms - ended_s * 1000, written_ms - began_s * 1000 + _TICK_MS
-            self._compared_s = self._store.runtime.monotonic_s()
+        found = [info for info in self._store.map(self._store.files.info, paths) if info is not None]
+        if len(found) < len(paths):  # maintenance has deleted it, or somebody the queue
+            self._halted()
+            return
+        written_ms = min(info.modified_ns for info in found) / 1e6
+        self._least_ms, self._most_ms = written_ms - ended_s * 1000, written_ms - began_s * 1000 + _TICK_MS
+        self._compared_s = began_s
 
     def time_us(self) -> int:
         """Microseconds since 1970 by this machine's clock.
@@ -69,20 +77,17 @@ class ComparedClock:
                 raise skewed(self._store, self._queue, skew_ms, most_ms, "no more messages are committed")
         return now_us
 
-    def stood_still(self, dated_ns: int, most_ms: float) -> bool:
-        """Whether the clock that does not go back stood still for longer than that since the store was asked. If so, keep when that was seen, and ask
-        the store again.
-
-        Parameters
-        ----------
-        dated_ns : int
-            The time, by the store, of a file that was just written.
+    def written(self, dated_ns: int, most_ms: float) -> None:
+        """A file was just written, at that time by the store. Learn from it whether the clock that does not go back stood still for longer than
+        `most_ms` since the store was asked. If so, ask the store again next time.
         """
-        now_s = self._store.runtime.monotonic_s()
-        if self._compared_s is None or dated_ns / 1e6 - (now_s * 1000 + self._most_ms) <= most_ms:
-            return False
-        self._compared_s, self.halted_s = None, now_s
-        return True
+        now_ms = self._store.runtime.monotonic_s() * 1000
+        if self._compared_s is not None and dated_ns / 1e6 - (now_ms + self._most_ms) > most_ms:
+            self._halted()
+
+    def _halted(self) -> None:
+        self._compared_s = None
+        self.halts += 1
 
     def _skew_ms(self, now_ms: int) -> float:
         """How far this machine's clock is ahead, or behind, at least."""

@@ -23,12 +23,15 @@ class FileAge:
         By `Runtime.monotonic_s`; the queue's settings were read after that, or not long before.
     grace_ms : int
         For so long maintenance keeps files that nothing names.
+    halts : int
+        How often the writer had seen by then that its clock had stood still.
     are_named : bool
         A manifest names the files, so they have no deadline, unless it was put too late.
     """
 
     began_s: float
     grace_ms: int
+    halts: int = 0
     are_named: bool = False
 
     def of_named(self) -> FileAge:

@@ -28,7 +28,6 @@ FEATURES = (
     "manual acknowledgement", "shared sink", "twins", "exclusive", "late members", "two groups",
 )  # fmt: skip
 
-
 # What the members of a group support: all the same, or, during an upgrade, not all the same. One of them each supports.
 _ASSIGNORS: tuple[tuple[tuple[str, ...], ...], ...] = (
     (("balanced",),),
@@ -80,7 +79,7 @@ def draw(seed: int) -> Setup:
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
     if setup.maintain_every_s is not None and random.Random(f"segments {seed}").random() < 0.5:
         setup = replace(setup, segment_ms=1_000)
-    setup = replace(setup, durable=random.Random(f"durable {seed}").random() < 0.25)
+    setup = _paused(replace(setup, durable=random.Random(f"durable {seed}").random() < 0.25))
     rng = random.Random(
         f"least {seed}"
     )  # not with a longest time: maintenance ends with the faults there, and partitions would wait for it
@@ -240,6 +239,17 @@ def _interrupted(s: Setup) -> Setup:
         return s
     what = rng.choice(("kill before", "kill before", "kill after", *_BLOWS))
     return replace(s, blows=(*s.blows, Blow("redrive", 0.0, rng.randrange(rng.choice((4, 12))), "commits", what)))
+
+
+def _paused(s: Setup) -> Setup:
+    """In some runs a machine stands still for hours, beside maintenance."""
+    rng = random.Random(f"paused {s.seed}")
+    if rng.random() < 0.9:
+        return s
+    begins = jobs(s)
+    names = rng.choices(list(begins), k=rng.choice((1, 1, 2)))
+    pauses = (Blow(n, begins[n], rng.randrange(rng.choice((8, 30, 80))), rng.choice(_COUNTS), "pause") for n in names)
+    return replace(s, blows=(*s.blows, *pauses), maintain_every_s=s.maintain_every_s or 1.0)
 
 
 def _lost(s: Setup) -> Setup:

@@ -23,19 +23,29 @@ class Lives:
     def __init__(self) -> None:
         self.opened: dict[str, set[str]] = {}
         self._tables: dict[tuple[str, str], str] = {}  # store and folder -> the id of the table there
+        self._newest: dict[tuple[str, str], int] = {}  # ... -> the version of its last entry
 
-    def is_stray(self, uri: str, folder: str, version: int, entry: Entry) -> bool:
-        """Whether an entry that appears is none of the table that is there."""
-        if entry.metadata is not None and version == 0:
-            self._tables[uri, folder] = entry.metadata.id
-        told = (entry.info or {}).get(TABLE)
-        return told != self._tables.setdefault((uri, folder), str(told))
+    def is_stray(self, uri: str, folder: str, version: int, entry: Entry, live: bool) -> bool:
+        """Whether an entry that appears is none of the table that is there: it is another table's, or comes so late that the log had been
+        cleaned up. A copy's entries may come late."""
+        place = uri, folder
+        if entry.metadata is not None and version == 0 and entry.metadata.id != self._tables.get(place):
+            self._tables[place], self._newest[place] = entry.metadata.id, -1
+        told, newest = (entry.info or {}).get(TABLE), self._newest.get(place, -1)
+        if told != self._tables.setdefault(place, str(told)) or (live and version <= newest):
+            return True
+        self._newest[place] = max(version, newest)
+        return False
 
     def folder_deleted(self, uri: str, folder: str) -> None:
         """No table is there, until a version 0 is put."""
         for place, table in list(self._tables):
             if place == uri and f"{table}/".startswith(f"{folder}/"):
                 self._tables[place, table] = ""
+
+    def put_back(self, uri: str) -> None:
+        """The tables of a store are what they were."""
+        self._newest = {place: newest for place, newest in self._newest.items() if place[0] != uri}
 
     def open(self, queue_id: str, producers: set[str]) -> None:
         """These producers write into that queue."""

@@ -41,6 +41,7 @@ def _held(oracle: Oracle, uri: str, stored: StoredQueue) -> dict[str, set[str]]:
 def put_back(oracle: Oracle, queues: dict[tuple[str, str], StoredQueue]) -> None:
     """The primary is what it was; nobody is promised any more what came since."""
     oracle.queues |= queues
+    oracle.lives.put_back(PRIMARY)
     oracle.batches.forget(PRIMARY)
     oracle.batches.added(PRIMARY, oracle.queues[PRIMARY, "q"].places)
     oracle.promised &= oracle.queues[PRIMARY, "q"].places.keys() | oracle.removed

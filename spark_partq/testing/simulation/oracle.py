@@ -97,8 +97,8 @@ class Oracle:
         if table == "replica":
             self.copies.decided(uri, [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")])
             return
-        if self.lives.is_stray(uri, folder, version, entry):
-            self._world.note(f"{path} is an entry of a queue of before")
+        if self.lives.is_stray(uri, folder, version, entry, uri in (PRIMARY, self.live)):
+            self._world.note(f"{path} is an entry of a queue of before, or late")
             return
         self.copies.committed(uri, folder, version, entry)
         if partition is not None:

@@ -33,6 +33,10 @@ T = TypeVar("T")
 
 # The world's clock begins at this moment, nanoseconds since 1970.
 BEGINNING_NS = 1_767_225_600 * 10**9
+# So long a machine stands still: the grace of maintenance is 24 hours, and after 30 days a sink that writes nothing is forgotten.
+_HOURS = 2, 13, 30, 30, 30, 300
+# So much later than the others it goes on, in seconds; maintenance comes meanwhile.
+_BEHIND_S = 4.0
 
 
 @dataclass
@@ -65,6 +69,7 @@ class World:
         self.faults = Faults()
         self.trace: list[tuple[float, str, str]] = []
         self.blows: dict[Blow, int] = {}  # those to come, each with how many operations come before it
+        self.leapt_s = 0.0  # hours that passed in no time, for everybody but a machine that stood still
         self.operations = 0
         self.injected = 0
         self.changes = 0  # log entries that appeared, and folders that were deleted
@@ -77,7 +82,7 @@ class World:
 
     def time_ns(self) -> int:
         """By the clock of the stores."""
-        return BEGINNING_NS + int(self.scheduler.now_s * 1e9)
+        return BEGINNING_NS + int((self.scheduler.now_s + self.leapt_s) * 1e9)
 
     def changed(self, uri: str, path: str, data: bytes) -> None:
         """A file has appeared."""
@@ -140,6 +145,7 @@ class Process:
         self.at: list[str] = []  # the folder of tables that it used last
         self.dead = False
         self.wall_offset_s = 0.0
+        self.missed_s = 0.0  # so long its clock that does not go back stood still
         self.drift = 1.0
         self._upkeep: set[str] = set()
 
@@ -167,7 +173,7 @@ class Process:
         return self.world.time_ns() + int(self.wall_offset_s * 1e9)
 
     def monotonic_s(self) -> float:
-        return self.world.scheduler.now_s * self.drift
+        return (self.world.scheduler.now_s + self.world.leapt_s - self.missed_s) * self.drift
 
     def sleep(self, seconds: float) -> None:
         self.world.scheduler.wait(seconds / self.drift)
@@ -286,6 +292,8 @@ class SimulatedFiles:
             world.scheduler.wait(world.rng.random() * 0.05)
         elif fault == "jump":
             process.wall_offset_s = world.rng.choice((-86_400.0, -60.0, 60.0, 0.0, 365 * 86_400.0))
+        elif fault == "pause":
+            self._pause()
         elif fault == "kill before":
             self._kill()
         elif fault == "lost":
@@ -302,6 +310,20 @@ class SimulatedFiles:
         if fault == "kill after":
             self._kill()
         return result
+
+    def _pause(self) -> None:
+        """The machine stands still with its clocks, before or after others have done what they can do at this moment. Then it goes on after them."""
+        process, world, hours_s = self._process, self._world, 3600 * self._world.rng.choice(_HOURS)
+        if world.rng.random() < 0.5:
+            world.scheduler.drop()
+            world.scheduler.point()
+        world.leapt_s += hours_s
+        process.missed_s += hours_s
+        process.wall_offset_s -= hours_s
+        world.scheduler.notify()
+        world.scheduler.wait(_BEHIND_S)
+        if world.rng.random() < 0.5:  # a time server sets it right
+            process.wall_offset_s += hours_s
 
     def _kill(self) -> None:
         self._process.kill()

@@ -102,7 +102,7 @@ class Relayed:
         if match is None:
             return ""
         entry = decode(data)
-        for add in entry.adds:
+        for add in (add for add in entry.adds if not add.tags):  # with tags it was rewritten
             for row in rows_of(files, f"{match[1]}/{add.path}"):
                 reader, message = row["reader"], (row["queue"], row["id"])
                 known = self.written.setdefault(reader, set())

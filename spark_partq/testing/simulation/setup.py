@@ -139,14 +139,15 @@ class Blow:
     count : str
         ``operations``; ``commits``; or ``turns``, from one folder of tables to another: what lies between two tables nothing compares.
     what : str
-        ``drop``: it gets the lowest priority, so that all others who can go on do so first; else as in `Faults`.
+        ``drop``: it gets the lowest priority, so that all others who can go on do so first; ``pause``: its machine stands still for hours, with
+        its clocks; else as in `Faults`.
     """
 
     job: str
     at_s: float
     after: int
     count: Literal["operations", "commits", "turns"] = "operations"
-    what: Literal["drop", "stall", "kill before", "kill after"] = "drop"
+    what: Literal["drop", "stall", "pause", "kill before", "kill after"] = "drop"
 
 
 @dataclass(frozen=True)

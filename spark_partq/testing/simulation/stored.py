@@ -86,7 +86,8 @@ class StoredPartition:
 
     def record(self, number: int, entry: Entry) -> tuple[list[str], str]:
         """Take what an entry says of batches, seals, cuts and fences; what of it people want to know, and what is wrong."""
-        placed = [int(app.rpartition("/")[2]) for app in entry.transactions if _SINK_UNDER_A_MAP.fullmatch(app)]
+        sinks = ((app, txn.version) for app, txn in entry.transactions.items() if _SINK_UNDER_A_MAP.fullmatch(app))
+        placed = [int(app.rpartition("/")[2]) for app, batch in sinks if batch >= 0]  # else the sink is forgotten
         if any(generation != self.sealed + 1 for generation in placed):
             return [], f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {self.sealed}"
         if self.fenced and (entry.adds or "partq:sealed" in entry.transactions):

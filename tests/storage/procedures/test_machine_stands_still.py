@@ -5,8 +5,9 @@ Meanwhile maintenance elsewhere deletes the files. Then nobody may commit them: 
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,14 +92,80 @@ def world() -> World:
     return World()
 
 
-@pytest.mark.parametrize("sink_id", ["s", None])
-def test_a_sink(world: World, sink_id: str | None) -> None:
-    """Q5: it says that nothing is in, and writes it when it is started again."""
-    with pytest.raises(partq.CommitFailedError, match="so old that maintenance may have deleted them"):
-        Sink(world.here, sink_id).write(0, MORE, world.pause)
-    assert world.rows == BEFORE
-    Sink(world.elsewhere, sink_id).write(0, MORE)
+@pytest.fixture
+def set_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time server sets the wall clock right after a pause."""
+    monkeypatch.setattr(Machine, "time_ns", lambda machine: int(machine.now_s[0] * 1e9))
+
+
+@pytest.mark.usefixtures("set_right")
+def test_a_sink(world: World) -> None:
+    """Q5: it writes the files again."""
+    pauses = [world.pause]
+    assert Sink(world.here, "s").write(0, MORE, lambda: pauses.pop()() if pauses else None) == 2
     assert world.rows == sorted(BEFORE + MORE)
+
+
+def test_a_sink_whose_clock_is_wrong_then(world: World) -> None:
+    """Q8: it says that, and nothing is in."""
+    pauses = [world.pause]
+    with pytest.raises(partq.ClockSkewError, match="no more messages are committed"):
+        Sink(world.here, "s").write(0, MORE, lambda: pauses.pop()() if pauses else None)
+    assert world.rows == BEFORE
+
+
+def test_a_sink_whose_machine_stands_still_each_time(world: World) -> None:
+    """Q5: it says that nothing is in, and writes it when it is started again."""
+    with pytest.raises(partq.CommitFailedError, match=r"or the machine stood still.*the files were written 4 times"):
+        Sink(world.here, "s").write(0, MORE, world.pause)
+    assert world.rows == BEFORE
+    Sink(world.elsewhere, "s").write(0, MORE)
+    assert world.rows == sorted(BEFORE + MORE)
+
+
+def test_a_sink_without_an_identity(world: World) -> None:
+    """It says that nothing is in."""
+    with pytest.raises(partq.CommitFailedError, match="so old that maintenance may have deleted them"):
+        Sink(world.here, None).write(0, MORE, world.pause)
+    assert world.rows == BEFORE
+
+
+@contextlib.contextmanager
+def paused_after_the_first_file(world: World, time_s: float | None) -> Iterator[None]:
+    """For so long, or, if that is None, until maintenance has deleted the file."""
+    close, waits = MessageFile.close, [True]
+
+    def later(file: MessageFile) -> NewFile:
+        closed = close(file)
+        if waits and waits.pop():
+            world.pause() if time_s is None else world.stand_still(time_s)
+        return closed
+
+    with mock.patch.object(MessageFile, "close", later):
+        yield
+
+
+@pytest.mark.usefixtures("set_right")
+@pytest.mark.parametrize("time_s", [None, 23 * HOUR_S])
+def test_between_two_files_of_a_batch(world: World, time_s: float | None) -> None:
+    """Q5: the second file is young, and is not committed without the first one; the batch would lack that for ever."""
+    sink = Sink(world.here, "s")
+    with paused_after_the_first_file(world, time_s):
+        assert sink.write(0, MORE) == 2
+    world.pause()
+    Sink(world.elsewhere, "s").write(1, [("c", 10)])
+    assert world.rows == sorted([*BEFORE, *MORE, ("c", 10)])
+
+
+@pytest.mark.usefixtures("set_right")
+@pytest.mark.parametrize("time_s", [None, 23 * HOUR_S])
+def test_between_two_files_of_a_sink_that_keeps_positions(world: World, time_s: float | None) -> None:
+    relay = Relay(world.here)
+    with paused_after_the_first_file(world, time_s):
+        relay.deliver({0: (100, 110)})
+    world.pause()
+    Relay(world.elsewhere).deliver({0: (110, 120)})
+    assert placed(world) == [*range(100, 120)]
 
 
 def test_a_sink_that_keeps_positions(world: World) -> None:
@@ -138,9 +205,9 @@ def test_a_late_manifest_of_its_own(world: World) -> None:
     assert placed(world) == [*range(100, 120)]
 
 
+@pytest.mark.usefixtures("set_right")
 def test_tables_of_which_the_logs_were_cleaned_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q5: a manifest is not void because this process stood still since it read the tables, while retention removed what they had recorded."""
-    monkeypatch.setattr(Machine, "time_ns", lambda machine: int(machine.now_s[0] * 1e9))  # set right after the pause
     monkeypatch.setattr(world.elsewhere.files, "is_local", False)
     partq.alter_queue(world.elsewhere, "q", retention_ms=3_600_000)
     relay, other = Relay(world.here), Relay(world.elsewhere)
