@@ -217,12 +217,8 @@ class Producer:
     def _fresh(self, files: Callable[[], Sequence[NewFile]], heed_ingress: bool) -> Sequence[NewFile] | None:
         """Write files; None if the queue takes no messages."""
         queue = self._queue
-        began_s = queue.store.runtime.monotonic_s()
         with queue.explained():
             fresh = files() if queue.state.ingress or not heed_ingress else None
-        if fresh and self._clock.is_due():
-            paths = [f"{queue.table(file.partition).folder}/{file.path}" for file in fresh]
-            self._clock.compare(paths, began_s, queue.store.runtime.monotonic_s())
         queue.control.refresh(sure=True)  # that may have taken long
         check_usable(queue.control)
         return fresh if queue.state.ingress or not heed_ingress else None
@@ -261,6 +257,9 @@ class Producer:
             files = write()
             if files is None:
                 return None
+            if files and self._clock.is_due():
+                paths = [f"{queue.table(file.partition).folder}/{file.path}" for file in files]
+                self._clock.compare(paths, began_s, runtime.monotonic_s())
             grace_ms = self._grace_ms(state)
             age = FileAge(began_s, grace_ms, halts)
             made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)

@@ -185,6 +185,37 @@ def test_a_sink_that_keeps_positions(world: World) -> None:
     assert world.rows == BEFORE
 
 
+def placed_again_in_a_pause(world: World) -> int:
+    """The map changes before a batch is placed, and the machine stands still while it writes the batch's files again."""
+    commit, waits = Producer._commit, [True]
+    with contextlib.ExitStack() as stack:
+
+        def later(producer: Producer, *arguments: Any) -> list[Result]:
+            if waits and waits.pop():
+                partq.scale(world.elsewhere, "q", 3)
+                stack.enter_context(paused_after_the_first_file(world, None))
+            return commit(producer, *arguments)
+
+        stack.enter_context(mock.patch.object(Producer, "_commit", later))
+        return Sink(world.here, "s").write(0, MORE)
+
+
+@pytest.mark.usefixtures("set_right")
+def test_while_a_batch_is_placed_again(world: World) -> None:
+    """Q5: it writes the files once more."""
+    assert placed_again_in_a_pause(world) == 2
+    assert world.rows == sorted(BEFORE + MORE)
+
+
+def test_while_a_batch_is_placed_again_by_a_clock_that_is_wrong_then(world: World) -> None:
+    """Q8: no message is dated by it; another process goes on."""
+    with pytest.raises(partq.ClockSkewError, match="no more messages are committed"):
+        placed_again_in_a_pause(world)
+    assert world.rows == BEFORE
+    assert Sink(world.elsewhere, "s").write(0, MORE) == 2
+    assert world.rows == sorted(BEFORE + MORE)
+
+
 def placed(world: World) -> list[int]:
     return sorted(value for _, value in world.rows if value >= 100)
 
