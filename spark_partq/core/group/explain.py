@@ -220,7 +220,7 @@ def _steps(facts: Rows, partition_id: PartitionId) -> Iterator[Step]:
             "to_flow": row["to_flow"] or "the flow that the assignment will name",
             "offset": row["offset"],
         }
-        forced = " (it had not acknowledged all in time)" if row["forced"] else ""
+        forced = " (what was not acknowledged is delivered again)" if row["forced"] else ""
         owner = row["flow"] if kind in _KEEPS_ITS_OWNER else None
         at = row["at"].isoformat(timespec="milliseconds")
         yield Step(row["seq"], at, kind.value, owner, _TOLD[kind].format(**named) + forced, row["cause"], row["by"])

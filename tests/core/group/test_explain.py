@@ -53,6 +53,8 @@ def test_any_state_is_explained(seed: int) -> None:
             assert owners[-1] == own.flow and [step.fact for step in found.steps] == sorted(
                 step.fact for step in found.steps
             )
+            forced = {fact["seq"] for fact in facts if fact["forced"]}
+            assert all(("is delivered again" in step.text) == (step.fact in forced) for step in found.steps)
             assert found.waits or end is None
             assert all(wait.seconds_left is None or wait.seconds_left <= 1 for wait in found.waits)
             assert max(map(len, explanation(found))) <= 80

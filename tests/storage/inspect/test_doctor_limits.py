@@ -9,10 +9,13 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.rebalance import Rebalancer
+from spark_partq.storage.queue.handle import attach_group
 from spark_partq.storage.store import Store
 from tests.cli.queues import queue_of
 from tests.clocks import monotonic_clock, wall_clock
 from tests.groups import Consumer
+from tests.helpers import opened
+from tests.scaled import make
 
 BEGAN = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
 DELAY_S, HANDOFF_S, SESSION_S = 30, 60, 20
@@ -107,3 +110,13 @@ def test_the_advice_helps(store: str) -> None:
             with monotonic_clock(second * 1_000):
                 list(rebalancer.step())
     assert findings(store, 1_001) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"), [({}, "no message"), ({"max_bytes": 1_000}, "only messages that are too old or too many")]
+)
+def test_a_group_that_has_not_joined(store: str, limit: dict[str, int], told: str) -> None:
+    make(store, 1, **limit)
+    attach_group(opened(store), "g", 0)
+    (finding,) = diagnose(Store.at(store)).findings
+    assert f"group g is attached and has not joined, so {told}" in finding.what

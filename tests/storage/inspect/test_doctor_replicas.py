@@ -66,6 +66,20 @@ def test_a_replica_that_is_gone_is_removed(queue: str, there: str) -> None:
     assert partq.describe_queue(queue, "q").replicas == ()
 
 
+def test_a_replica_that_took_over_and_is_gone_is_removed(queue: str, there: str) -> None:
+    """The primary is used again, as it was when it was fenced; of its other replicas nothing is said."""
+    sync(queue, there)
+    sync(queue, f"{there}-2")
+    put(queue, 0, range(3))
+    promote(Store.at(there), "q")
+    for gone in there, f"{there}-2":
+        shutil.rmtree(gone)
+    assert "lost for good" in the_remedy(queue)
+    run_the_last_command(queue)
+    put(queue, 0, range(3, 5))
+    assert open_queue(Store.at(queue), "q").state.fenced_by is None
+
+
 def test_a_promotion_that_died_while_the_primary_was_away_is_cancelled(
     queue: str, there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,12 @@ class QueueCheck(Check):
 
     def _check_groups(self, state: QueueState) -> None:
         """Check that every attached group reads the queue. Otherwise the queue keeps messages that no query reads."""
+        limited = state.settings.retention_ms is not None or state.settings.max_bytes is not None
+        kept = (
+            "only messages that are too old or too many are removed"
+            if limited
+            else "no message of the queue is removed"
+        )
         for name in sorted(state.groups):
             group = Group(self.store, name)
             of_group = Diagnosis(self.store.uri)
@@ -148,7 +154,7 @@ class QueueCheck(Check):
             if not exists or state.queue_id not in group.state.queues:
                 start = f"start a query of the group that reads queue {self.name}"
                 self.warn(
-                    f"group {name} is attached and has not joined, so no message of the queue is removed",
+                    f"group {name} is attached and has not joined, so {kept}",
                     start if exists else f"{start}, or forget it: spark-partq delete-group {name}",
                 )
 

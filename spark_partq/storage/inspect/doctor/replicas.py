@@ -22,6 +22,7 @@ from spark_partq.storage.store import Store
 _ONE = "stop all programs that use one of the two, copy to the other what only the first has, and use only the other"
 _INTERRUPTED = "if its promotion was interrupted, promote it again there, or remove the replica to go on here (spark-partq replicate {0} --to {1} --remove --force)"
 _GONE = "make it again (spark-partq replicate {0} --to {1}) once that place is there, or remove the replica (spark-partq replicate {0} --to {1} --remove)"
+_LOST = "if that place is lost for good, remove the replica to go on here: spark-partq replicate {0} --to {1} --remove --force"
 _ELSEWHERE = "use that name if it is in use; if not, remove the replica in {0} from the queue in {1}, and replicate to this place again"
 _REMOVED = "to follow it again, run spark-partq replicate {0} --to {1}; or finish its removal: spark-partq replicate {0} --to {1} --remove"
 _OTHER = "replicate to another place, and remove this replica: spark-partq replicate {0} --to {1} --remove"
@@ -92,11 +93,16 @@ class ReplicaCheck(Check):
             with contextlib.suppress(PartqError, OSError, *MALFORMED):
                 target = self.store.sibling(location)
                 replica = ReplicaTable(target, self.name).refresh()
-                if replica is None:
+                if replica is None and location == state.fenced_by:
+                    self.warn(
+                        f"it is fenced for its replica in {location}, which is gone", _LOST.format(self.name, location)
+                    )
+                elif replica is None and state.fenced_by is None:
                     self.warn(
                         f"its replica in {location} is gone, or has not been made yet",
                         _GONE.format(self.name, location),
                     )
+                if replica is None:
                     continue
                 if location == state.fenced_by:
                     self._check_takes_over(target, replica, state)
