@@ -48,6 +48,12 @@ def a_late_manifest_counts(original, queue, manifest, info, recorded):
     return False
 
 
+@bug("storage.queue.clock:ComparedClock.compare", change=consumer_paused)
+def a_clock_is_compared_by_the_youngest_file(original, clock, paths, began_s, ended_s):
+    """A consumer whose machine stood still between two files commits the second one, and maintenance has deleted the first one."""
+    original(clock, paths[-1:], began_s, ended_s)
+
+
 @bug(f"{BATCH}.may_be_late", change=paused)
 def a_writer_goes_by_its_own_clock(original, batch, age):
     """A producer places the files of its late manifest, though its clock stood still."""
