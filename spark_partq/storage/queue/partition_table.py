@@ -231,6 +231,10 @@ class PartitionTable:
 
         def attempt() -> int | None:
             self.refresh()
+            if (
+                self.sealed < generation - 1
+            ):  # this process stood still while the log was cleaned up: every table was sealed for this map
+                self.refresh(sure=True)
             # Before the offset is read: another thread may let this handle go on at any moment.
             onto = self._log.version
             if (record and self.has(record, generation)) or (was_forgotten is not None and was_forgotten()):

@@ -216,6 +216,22 @@ def test_while_a_batch_is_placed_again_by_a_clock_that_is_wrong_then(world: Worl
     assert world.rows == sorted(BEFORE + MORE)
 
 
+@pytest.mark.usefixtures("set_right")
+def test_logs_that_were_cleaned_up_after_a_resize(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S5: a sink that has not read that its partitions were sealed does not wait for a later map than the one in force."""
+    monkeypatch.setattr(world.here.files, "is_local", False)  # a disk tells at once that the last entry is gone
+    sink = Sink(world.here, "s")
+    sink.write(0, MORE)
+    partq.scale(world.elsewhere, "q", 3)
+    others, more = ([(key, n) for key in "cdefgh"] for n in (10, 11))
+    Sink(world.elsewhere, "other").write(0, others)
+    world.stand_still(30 * HOUR_S)
+    partq.maintain(world.elsewhere, "q")
+    with mock.patch.object(Machine, "sleep", side_effect=Crash):
+        assert sink.write(1, more) == len(more)
+    assert world.rows == sorted([*BEFORE, *MORE, *others, *more])
+
+
 def placed(world: World) -> list[int]:
     return sorted(value for _, value in world.rows if value >= 100)
 
