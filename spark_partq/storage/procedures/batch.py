@@ -172,11 +172,10 @@ class Batch:
 
         A late manifest was put at least a quarter of the grace later than this clock says.
         """
-        if self._clock is not None:
-            self._clock.written(self._put_ns, age.grace_ms / 8)
-            if self._clock.halts > age.halts:
-                return True
-        return age.is_over(self._queue.store.runtime)
+        if self._clock is None:
+            return age.is_over(self._queue.store.runtime)
+        self._clock.written(self._put_ns, age.grace_ms / 8)
+        return self._clock.is_over(age)
 
     def recorded(self, sure: bool = False) -> dict[int, set[int]]:
         """For each generation of the map, the partitions that hold a part of the batch.

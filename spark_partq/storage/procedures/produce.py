@@ -134,7 +134,7 @@ class Producer:
     def is_stale(self, prepared: Prepared) -> bool:
         """Whether maintenance may delete the files before they are durable. Then they must be written again."""
         age = prepared.age
-        return age is not None and (self._clock.halts > age.halts or age.is_over(self._queue.store.runtime))
+        return age is not None and self._clock.is_over(age)
 
     def is_as_ingress_is(self, prepared: Prepared) -> bool:
         """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import ClockSkewError
+from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.store import Store, queue_folder
 
 # So long an answer of the store counts, by the clock that does not go back, from when the writer began to write what it asked about.
@@ -47,7 +48,7 @@ class ComparedClock:
     def compare(self, paths: Sequence[str], began_s: float, ended_s: float) -> None:
         """Ask the store when files were written. One request for each, in parallel.
 
-        The first one tells: if this machine stood still after that, `written` finds it.
+        The oldest one counts: if this machine stood still after it was written, `written` finds that.
 
         Parameters
         ----------
@@ -84,6 +85,10 @@ class ComparedClock:
         now_ms = self._store.runtime.monotonic_s() * 1000
         if self._compared_s is not None and dated_ns / 1e6 - (now_ms + self._most_ms) > most_ms:
             self._halted()
+
+    def is_over(self, age: FileAge) -> bool:
+        """Whether half of the grace may have passed since files were begun: by this clock, or because this clock was seen to stand still."""
+        return self.halts > age.halts or age.is_over(self._store.runtime)
 
     def _halted(self) -> None:
         self._compared_s = None

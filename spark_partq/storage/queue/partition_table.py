@@ -231,9 +231,8 @@ class PartitionTable:
 
         def attempt() -> int | None:
             self.refresh()
-            if (
-                self.sealed < generation - 1
-            ):  # this process stood still while the log was cleaned up: every table was sealed for this map
+            # Every table was sealed for this map: this process stood still while the log was cleaned up.
+            if self.sealed < generation - 1:
                 self.refresh(sure=True)
             # Before the offset is read: another thread may let this handle go on at any moment.
             onto = self._log.version
