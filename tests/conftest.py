@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -51,6 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if fits else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays to the end: to look through it for cycles again and again took a tenth of the tests' time."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def _in_spark(item: pytest.Item) -> bool:

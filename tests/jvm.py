@@ -41,7 +41,11 @@ def environment(archive: str = f"-XX:SharedArchiveFile={ARCHIVE}") -> dict[str, 
     """Variables for this process and those that it starts. A JVM that cannot use the archive does without, and says nothing."""
     given = " ".join(f"-D{name}={value}" for name, value in SMALL.items())
     home = {"SPARK_HOME": str(HOME)} if HOME.is_dir() else {}
-    return home | {"SPARK_SUBMIT_OPTS": f"{QUICK} -Xlog:disable {archive} {given}", "SPARK_LAUNCHER_OPTS": QUICK}
+    folder = f"-Djava.io.tmpdir={tempfile.gettempdir()}"
+    return home | {
+        "SPARK_SUBMIT_OPTS": f"{QUICK} -Xlog:disable {folder} {archive} {given}",
+        "SPARK_LAUNCHER_OPTS": QUICK,
+    }
 
 
 def make_home() -> None:

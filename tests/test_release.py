@@ -124,6 +124,7 @@ partq.scale("queues", "orders", "many")
 """
 
 
+@pytest.mark.long
 def test_types_are_known(python: Path, tmp_path: Path) -> None:
     """A checker of types sees those of the package, and finds what is wrong in a program that uses it."""
     (tmp_path / "program.py").write_text(TYPED)

@@ -24,6 +24,7 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
     found.close()
 
 
+@pytest.mark.long
 def test_a_history_in_an_object_store(pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Q5, S5: commits whose answers are lost, and what is read in parts, leave each message there once and in order."""
     drawn = draw(5, 100, SHORT, machine_s=60.0)  # a consumer is killed while answers are lost

@@ -55,6 +55,7 @@ def test_a_running_query_goes_on_and_has_the_column_once_it_is_started_again(
     assert stored(spark, store, "b") == sorted(notes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("written_by", ["driver", "job"], indirect=True)
 def test_times_of_a_session_with_a_zone(spark: SparkSession, store: str, written_by: str) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")

@@ -14,6 +14,7 @@ from tests.helpers import eventually, read, running
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
 
+@pytest.mark.long
 def test_a_query_goes_on_across_a_resize_and_a_restart(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """A table that is written exactly once has each message that is left once, at its offset."""
     partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=2, rebalance_delay_ms=0)

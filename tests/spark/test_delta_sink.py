@@ -87,6 +87,7 @@ def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     assert len(values(table, "w")) == len(wanted(70)) + 70
 
 
+@pytest.mark.long
 def test_the_table_is_as_durable_as_the_queue(
     spark: SparkSession, queue: str, tmp_path: Path, forced: list[str]
 ) -> None:

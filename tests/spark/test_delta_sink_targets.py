@@ -41,7 +41,7 @@ def values(table: str | Path, options: dict[str, str] | None = None) -> list[Any
 @pytest.mark.parametrize(("type_", "refused"), [
     ("STRUCT<a: BIGINT COMMENT 'x'>", ""),
     ("STRUCT<a: BIGINT NOT NULL>", "its column s must not hold nulls inside, which this sink does not check"),
-    ("STRUCT<a: INT>", "its column s is struct<a:integer>, not struct<a:long>"),
+    pytest.param("STRUCT<a: INT>", "its column s is struct<a:integer>, not struct<a:long>", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_nested_columns(spark: SparkSession, queue: str, tmp_path: Path, type_: str, refused: str) -> None:
     """A comment inside of a column is none of the sink's business."""
@@ -74,6 +74,7 @@ def test_no_column_is_added_if_another_is_wrong(spark: SparkSession, queue: str,
     assert DeltaTable(table).version() == 0
 
 
+@pytest.mark.long
 def test_a_table_that_was_dropped_and_made_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Its positions are gone with it, and the group goes on where it is; another group writes all messages that the queue has."""
     table, cp = tmp_path / "t", tmp_path / "cp"
@@ -87,6 +88,7 @@ def test_a_table_that_was_dropped_and_made_again(spark: SparkSession, queue: str
     assert values(table) == sorted([*range(20, 40), *range(40)])
 
 
+@pytest.mark.long
 def test_a_column_that_must_not_be_null_and_is_missing(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table = tmp_path / "t"
     spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, note STRING NOT NULL) USING delta")
@@ -97,6 +99,7 @@ def test_a_column_that_must_not_be_null_and_is_missing(spark: SparkSession, queu
     assert values(table) == [*range(20)]
 
 
+@pytest.mark.long
 def test_an_empty_text_in_a_partition_column(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """It is null there, as Delta's writers have it: refused where the column must not be null, and the table stays whole."""
     table, rows = tmp_path / "t", stream(spark, queue, group="g").withColumn("k", sf.expr("if(v = 7, '', 'x')"))
@@ -110,6 +113,7 @@ def test_an_empty_text_in_a_partition_column(spark: SparkSession, queue: str, tm
     assert [row.v for row in spark.read.format("delta").load(str(table)).filter("k is null").collect()] == [7]
 
 
+@pytest.mark.long
 def test_optimize_and_vacuum_beside_it(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Again and again, while micro-batches of a few messages are written."""
     table, over, done = tmp_path / "t", threading.Event(), []
@@ -151,6 +155,7 @@ def test_a_queue_that_is_put_back(spark: SparkSession, queue: str, tmp_path: Pat
     assert values(tmp_path / "other") == [*range(20), *range(100, 105)]
 
 
+@pytest.mark.long
 def test_a_table_in_an_object_store(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table = f"s3://{BUCKET}/billed"
     with running() as server:

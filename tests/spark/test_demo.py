@@ -135,6 +135,7 @@ def test_a_query_follows_every_flight_and_the_checks_notice_what_is_wrong(
         assert [name for name in demo.wrong() if name in (ONCE, KNOCK_ONS)][:1] == wrong
 
 
+@pytest.mark.long
 def test_what_is_delivered_twice_is_in_the_result_once(
     spark: SparkSession, tmp_path: Path, stopped_queries: None
 ) -> None:
@@ -191,6 +192,7 @@ def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
     assert remains == [{"lock"}]
 
 
+@pytest.mark.long
 def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     partq.create_queue(tmp_path / "store", "other", "v long")
     arguments = ["--store", str(tmp_path / "store"), "--queue", "nope", "--path", "in", "--checkpoint", "c"]

@@ -37,6 +37,7 @@ def files(folder: Path, count: int = 4, rows: int = 50) -> None:
         os.utime(folder / f"{number}.parquet", (1_000_000 + number, 1_000_000 + number))
 
 
+@pytest.mark.long
 def test_produce_and_consume(inside: Here, tmp_path: Path) -> None:
     """U1: the producer is started again and adds only what is new."""
 
@@ -167,7 +168,9 @@ def slow_consumer(tmp_path: Path) -> list[str]:
     return ["consume", *arguments, "--checkpoint", str(tmp_path / "checkpoint")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)], ids=lambda number: number.name
+)
 def test_a_signal_lets_the_running_batch_finish(
     inside: Here, slow_consumer: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

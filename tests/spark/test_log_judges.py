@@ -288,6 +288,7 @@ def test_history(spark: SparkSession, stage: Stage) -> None:
         assert {row.engineInfo for row in rows} == {"spark_partq"}
 
 
+@pytest.mark.long
 def test_time_travel(spark: SparkSession, stage: Stage) -> None:
     """Q6: an older version holds the messages of that time, as long as the log reaches back to it."""
     uri = stage.uri(0)
@@ -359,7 +360,11 @@ def test_their_commits_are_read_alike(spark: SparkSession, tmp_path: Path) -> No
     ("feature", "properties"),
     [
         ("deletionVectors", {"enableDeletionVectors": "true"}),
-        ("column mapping|columnMapping", {"columnMapping.mode": "name", "enableDeletionVectors": "false"}),
+        pytest.param(
+            "column mapping|columnMapping",
+            {"columnMapping.mode": "name", "enableDeletionVectors": "false"},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["deletion vectors", "column mapping"],
 )

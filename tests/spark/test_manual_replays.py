@@ -28,7 +28,7 @@ def queue(store: str) -> str:
     return store
 
 
-@pytest.mark.parametrize("wrote", [False, True])
+@pytest.mark.parametrize("wrote", [pytest.param(False, marks=pytest.mark.long), True])
 def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path, wrote: bool) -> None:
     """The driver dies in its second micro-batch, before or after it has written, when a part of the first is acknowledged."""
     table = tmp_path / "t"
@@ -62,6 +62,7 @@ def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path, wrote: b
     assert stored(spark, queue, "dead") == [*range(0, 30, 5)]
 
 
+@pytest.mark.long
 def test_a_target_that_came_later_has_what_comes_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """It was not there when these messages were delivered first."""
 

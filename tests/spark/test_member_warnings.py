@@ -38,6 +38,7 @@ def test_a_query_with_a_fresh_checkpoint(spark: SparkSession, queue: str, tmp_pa
     assert "began with a fresh checkpoint" in warning
 
 
+@pytest.mark.long
 def test_a_query_with_state_by_key(
     spark: SparkSession, queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -124,6 +124,7 @@ def test_delta_spark_skips_files(spark: SparkSession, messages: tuple[str, list[
     assert sum(rows["num_records"].to_pylist()) == df.count()
 
 
+@pytest.mark.long
 def test_history_and_time_travel(spark: SparkSession, messages: tuple[str, list[Message]]) -> None:
     """Q6: what Delta gives its users works on a queue: history and older versions."""
     store, _ = messages
@@ -132,6 +133,7 @@ def test_history_and_time_travel(spark: SparkSession, messages: tuple[str, list[
     assert 0 < old.count() < spark.read.format("delta").load(table(store, 1)).count()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", READERS)
 def test_messages_of_a_segment(
     spark: SparkSession, store: str, reader: Callable[[SparkSession, str], list[Message]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.howto import run
 
 MADE = """
@@ -38,6 +40,7 @@ print(json.dumps(len(found)))
 """
 
 
+@pytest.mark.long
 def test_the_page(tmp_path: Path) -> None:
     """Q4, Q5: each order once, those of a customer in their order, though a batch is appended twice and the queue is resized."""
     printed = run("producing.md", tmp_path, {0: MADE, 1: AGAIN, -1: END})

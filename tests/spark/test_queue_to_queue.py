@@ -87,6 +87,7 @@ def test_two_sinks_of_a_group(spark: SparkSession, queues: str, tmp_path: Path) 
     assert stored(spark, queues, "b") == [*range(5), *range(500, 3000, 100)]
 
 
+@pytest.mark.long
 def test_a_queue_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Path) -> None:
     """Its new messages get offsets that the target has: that is told, and nothing is written or left out."""
     target, backup = str(tmp_path / "target"), tmp_path / "backup"
@@ -104,6 +105,7 @@ def test_a_queue_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Pa
     assert stored(spark, target, "b") == sorted([*range(50), *range(30), *range(100, 105)])
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Path) -> None:
     """Q5: its next micro-batch has other messages under a number that the sink has had; that is told, and they are not left out."""
     checkpoint, backup = tmp_path / "cp", tmp_path / "backup"
@@ -121,6 +123,7 @@ def test_a_checkpoint_that_is_put_back(spark: SparkSession, queues: str, tmp_pat
     assert stored(spark, queues, "b") == list(range(70))
 
 
+@pytest.mark.long
 def test_spark_keeps_offsets_by_the_names_of_sources(spark: SparkSession, queues: str, tmp_path: Path) -> None:
     """As with `spark.sql.streaming.offsetLog.formatVersion` = 2, which is not its default."""
     spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", 2)
@@ -139,6 +142,7 @@ def test_spark_keeps_offsets_by_the_names_of_sources(spark: SparkSession, queues
     assert stored(spark, queues, "b") == stored(spark, queues, "c") == list(range(50))
 
 
+@pytest.mark.long
 def test_messages_that_are_discarded_are_counted_once(spark: SparkSession, store: str, tmp_path: Path) -> None:
     partq.create_queue(store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0)
     partq.create_queue(store, "b", "v bigint", key="v", partitions=2, reject_to_sender="off")

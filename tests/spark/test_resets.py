@@ -27,6 +27,7 @@ def given(rows: list[Any]) -> dict[int, list[int]]:
     return {n: [row._offset for row in rows if row._partition == n] for n in sorted({row._partition for row in rows})}
 
 
+@pytest.mark.long
 def test_all_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """With the same checkpoint, and with a new one: everything comes again, in order, and each message is marked."""
     everything = {0: list(range(20)), 1: list(range(20))}
@@ -43,6 +44,7 @@ def test_all_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     assert given(fresh) == {1: [20, 21, 22]} and not any(row._redelivered for row in fresh)
 
 
+@pytest.mark.long
 def test_a_step_forward(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     flat(consume(spark, queue, tmp_path / "cp", group="g"))
     put(queue, 0, range(5))

@@ -31,7 +31,7 @@ def kept(spark: SparkSession, store: str) -> DataFrame:
     return of_each.select("v", "_queue", "_partition", "_offset")
 
 
-@pytest.mark.parametrize("target", ["table", "queue"])
+@pytest.mark.parametrize("target", ["table", pytest.param("queue", marks=pytest.mark.long)])
 def test_a_micro_batch_without_messages(kept: DataFrame, store: str, tmp_path: Path, target: str) -> None:
     partq.create_queue(store, "into", "v bigint", partitions=1)
     sink: Any = partq.queue_sink(store, "into", exactly_once=True)

@@ -15,7 +15,9 @@ from tests.helpers import put, run_through, stream
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
 
-@pytest.mark.parametrize("counted", [{}, {"max_deliveries": 3, "dead_letter_queue": "dead"}])
+@pytest.mark.parametrize(
+    "counted", [pytest.param({}, marks=pytest.mark.long), {"max_deliveries": 3, "dead_letter_queue": "dead"}]
+)
 def test_a_union_with_itself(spark: SparkSession, store: str, tmp_path: Path, counted: dict[str, Any]) -> None:
     """Also when it comes again after a crash: each branch has its rows of it, and it counts as one delivery."""
     partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, **counted)

@@ -97,7 +97,7 @@ def test_a_second_call_in_a_micro_batch(spark: SparkSession, store: str, tmp_pat
 
 
 @pytest.mark.parametrize("exactly_once", [pytest.param(False, marks=pytest.mark.long), True])
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.long), "delta"])
 def test_parts_that_are_read_back_from_one_path(
     spark: SparkSession, store: str, tmp_path: Path, kind: str, exactly_once: bool
 ) -> None:

@@ -84,6 +84,7 @@ def test_available_now(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     assert consume(spark, queue, tmp_path / "cp", **options) == []
 
 
+@pytest.mark.long
 def test_a_query_without_a_group_that_finds_nothing_at_first(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Q7: what comes after its first start belongs to it, though its first micro-batch had no messages and it was started again."""
     options = {"startingOffsets": "latest"}
@@ -108,6 +109,7 @@ def test_refused(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     assert partq.list_groups(queue) == []
 
 
+@pytest.mark.long
 def test_corrupt_file(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Bad input: the error of a task names the damaged file, and nothing of its micro-batch is acknowledged."""
     index = opened(queue).partitions[1].index
@@ -211,6 +213,7 @@ query.awaitTermination()
 """
 
 
+@pytest.mark.long
 def test_plain_session_and_a_task_that_is_tried_again(queue: str, tmp_path: Path) -> None:
     """U2, Q6, Q7: in a session with nothing registered and without Delta, format("partq") is simply there, in batches and as a stream.
     A task that failed reads the same rows in its next attempt; the batch is as if nothing had been."""

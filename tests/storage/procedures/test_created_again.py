@@ -283,7 +283,7 @@ def test_late_checkpoint_of_the_table_of_before() -> None:
 
 
 # ---- deletion
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
 def test_deletion_that_is_interrupted_anywhere(place: Store, every: int) -> None:
     """Who opens the queue meanwhile is told that it is being deleted, or is not there, and deleting again ends it."""
     if not place.is_local:

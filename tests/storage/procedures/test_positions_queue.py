@@ -31,7 +31,7 @@ def numbers(*ranges: tuple[int, int, int]) -> list[int]:
 
 
 # ---- consumers
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fault", ["crash before", "crash after", "landed", "repeated"])
 def test_something_goes_wrong_at_any_operation(fault: str, every: int) -> None:
     """Another consumer delivers more, in other micro-batches: each message is in once, those of a partition in order."""

@@ -87,7 +87,7 @@ def test_interrupted_at_each_operation(queue: str, there: str, every: int) -> No
     assert_equal(queue, there)
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.long)])
 def test_a_pass_dies_that_copies_a_resize(queue: str, there: str, every: int) -> None:
     """S7, S1: wherever it dies, and the primary is lost then, the promoted replica takes messages."""
     for number in (0, 1):
