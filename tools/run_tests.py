@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,8 +63,9 @@ def temporary_files() -> Iterator[None]:
     if not holds_all(MEMORY):
         yield
         return
-    folder = tempfile.mkdtemp(prefix="partq-tests-", dir=MEMORY)
-    os.environ["TMPDIR"] = folder
+    folder = MEMORY / f"partq-tests-{os.getpid()}"
+    folder.mkdir()  # others may enter it: some tests give up the rights of root
+    os.environ["TMPDIR"] = str(folder)
     try:
         yield
     finally:
