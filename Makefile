@@ -24,10 +24,10 @@ demo: setup
 	$(BIN)/spark-partq demo
 
 # Lint is part of it.
-test: .venv/classes.jsa
+test: setup
 	$(BIN)/python tools/run_tests.py
 
-# Classes that each of the tests' JVMs would read anew.
+# Classes that each of the tests' JVMs would read by itself.
 .venv/classes.jsa: .venv/.jars
 	@$(BIN)/python -m tests.jvm > .venv/classes.log 2>&1 || { cat .venv/classes.log; exit 1; }
 

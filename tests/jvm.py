@@ -49,17 +49,20 @@ def environment(archive: str = f"-XX:SharedArchiveFile={ARCHIVE}") -> dict[str, 
 
 
 def make_home() -> None:
-    installed = Path(pyspark.__file__).parent
-    shutil.rmtree(HOME, ignore_errors=True)
-    HOME.mkdir()
+    installed, made = Path(pyspark.__file__).parent, HOME.with_name("spark.new")
+    for folder in (made, HOME):
+        shutil.rmtree(folder, ignore_errors=True)
+    made.mkdir()
     for name in ("bin", "jars"):
-        (HOME / name).symlink_to(installed / name)
+        (made / name).symlink_to(installed / name)
+    made.rename(HOME)  # other tests may start JVMs meanwhile
 
 
 def make_archive() -> None:
     """Of the classes that a session loads which writes and reads a queue and a Delta table."""
-    ARCHIVE.unlink(missing_ok=True)
-    os.environ |= environment(f"-XX:ArchiveClassesAtExit={ARCHIVE}")
+    made = ARCHIVE.with_name("classes.new")
+    made.unlink(missing_ok=True)
+    os.environ |= environment(f"-XX:ArchiveClassesAtExit={made}")
     import spark_partq as partq
 
     with tempfile.TemporaryDirectory() as folder:
@@ -75,6 +78,7 @@ def make_archive() -> None:
         spark.stop()
         jvm.stdin.close()  # it writes the archive when it ends
         jvm.wait()
+    made.rename(ARCHIVE)
 
 
 if __name__ == "__main__":

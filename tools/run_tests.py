@@ -13,6 +13,8 @@ from pathlib import Path
 PROGRAMS = "tests/spark/test_jobs.py", "tests/spark/test_readme.py"
 # The others leave these the processors, as Spark gives a process that plans a query's micro-batches ten seconds to start.
 FIRST = ("spark", "programs")
+# Their JVMs start sooner with this file, which takes a minute to make; the other suites run meanwhile.
+CLASSES = ".venv/classes.jsa"
 SUITES = {
     "spark": ["tests/spark", "--plain=without", *(f"--ignore={path}" for path in PROGRAMS)],
     "programs": [*PROGRAMS],  # a local cluster is four JVMs, which start slowly where all suites run
@@ -24,8 +26,6 @@ SUITES = {
     "core": ["tests/core"],
     "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ("core", "faults", "spark", "storage", "testing"))],
 }
-
-
 # Linux keeps the files of this folder in memory. The tests write and delete hundreds of thousands of small files; to delete one, some disks
 # take two milliseconds.
 MEMORY = Path("/dev/shm")
@@ -39,19 +39,16 @@ def main() -> int:
 
 
 def run() -> int:
-    processes = {name: start(name, [*where, *sys.argv[1:]]) for name, where in SUITES.items()}
-    processes["lint"] = piped(["make", "lint"])
     said: list[str] = []
-    readers = [threading.Thread(target=tell, args=(*item, said)) for item in processes.items()]
-    for reader in readers:
-        reader.start()
+    running = [Part("lint", ["make", "lint"], said)]
+    running += [Part(name, pytest(name), said) for name in SUITES if name not in FIRST]
+    running.append(Part("classes", ["make", CLASSES], said))
     try:
-        codes = {name: process.wait() for name, process in processes.items()}
+        running[-1].process.wait()
+        running += [Part(name, pytest(name), said) for name in FIRST]
+        failed = [part.name for part in running if part.code() != 0]
     except KeyboardInterrupt:  # the terminal has told the others, too
-        codes = {name: process.wait() for name, process in processes.items()}
-    for reader in readers:
-        reader.join()
-    failed = [name for name, code in codes.items() if code != 0]
+        failed = [part.name for part in running if part.code() != 0]
     print(*said, sep="", end="")
     print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
     return 1 if failed else 0
@@ -63,7 +60,7 @@ def temporary_files() -> Iterator[None]:
     if not holds_all(MEMORY):
         yield
         return
-    folder = MEMORY / f"partq-tests-{os.getpid()}"
+    folder = MEMORY / f"partq-{os.getpid()}"
     folder.mkdir()  # others may enter it: some tests give up the rights of root
     os.environ["TMPDIR"] = str(folder)
     try:
@@ -80,25 +77,35 @@ def holds_all(folder: Path) -> bool:
     return found.f_bavail * found.f_frsize >= ENOUGH_BYTES and not found.f_flag & os.ST_NOEXEC
 
 
-def start(name: str, arguments: list[str]) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", "--durations=25", *arguments]
-    return piped(command if name in FIRST else ["nice", "-n", "5", *command])
+def pytest(name: str) -> list[str]:
+    """The command that runs a suite, with the arguments of this program."""
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", "--durations=25"]
+    return [*([] if name in FIRST else ["nice", "-n", "5"]), *command, *SUITES[name], *sys.argv[1:]]
 
 
-def piped(command: list[str]) -> "subprocess.Popen[str]":
-    # The tests start hundreds of processes: what one has compiled, the others need not compile again.
-    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env
-    )
+class Part:
+    """A process; its lines are printed as they come, and those of a test that failed are said once more at the end."""
 
+    def __init__(self, name: str, command: list[str], said: list[str]) -> None:
+        # The tests start hundreds of processes: what one has compiled, the others need not compile again.
+        env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        self.name, self.said = name, said
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env
+        )
+        self.reader = threading.Thread(target=self.tell)
+        self.reader.start()
 
-def tell(name: str, process: "subprocess.Popen[str]", said: list[str]) -> None:
-    """Print each line as it comes, and add those of a test that failed to what is said at the end."""
-    for line in process.stdout or []:
-        print(f"{name} | {line}", end="", flush=True)
-        if line.startswith(("FAILED ", "ERROR ")):
-            said.append(f"{name} | {line}")
+    def tell(self) -> None:
+        for line in self.process.stdout or []:
+            print(f"{self.name} | {line}", end="", flush=True)
+            if line.startswith(("FAILED ", "ERROR ")):
+                self.said.append(f"{self.name} | {line}")
+
+    def code(self) -> int:
+        """It has ended by then."""
+        self.reader.join()
+        return self.process.wait()
 
 
 if __name__ == "__main__":

@@ -119,12 +119,14 @@ def test_a_run_tells_what_is_caught() -> None:
     assert run("") == ["stopped: ", "outcomes: ['caught'] True"]
 
 
+@pytest.mark.long
 def test_a_test_that_fails_without_a_mutant_stops_the_run() -> None:
     """Or every mutant would count as caught."""
     stopped, outcomes = run("source.code = source.code.replace('return', 'return None and')")
     assert "its tests fail without it" in stopped and outcomes.startswith("outcomes: []")
 
 
+@pytest.mark.long
 def test_a_test_that_only_waits_is_ended_soon() -> None:
     """It takes no time of a processor, which has a limit, too."""
     began_s = time.monotonic()

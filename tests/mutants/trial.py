@@ -124,6 +124,7 @@ class Trials:
     def _functions(self) -> dict[str, dict[tuple[str, int], list[FunctionType]]]:
         """All functions of the product that there are, by file, name and line."""
         found: dict[str, dict[tuple[str, int], list[FunctionType]]] = {}
+        gc.unfreeze()  # what is frozen is not among them
         for thing in gc.get_objects():
             if type(thing) is FunctionType:
                 code = thing.__code__

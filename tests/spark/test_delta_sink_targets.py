@@ -138,6 +138,7 @@ def test_optimize_and_vacuum_beside_it(spark: SparkSession, queue: str, tmp_path
     assert values(table) == [*range(40)]
 
 
+@pytest.mark.long
 def test_a_queue_that_is_put_back(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Its new messages get offsets that the table has: that is told, and nothing is written or left out."""
     table, backup = tmp_path / "t", tmp_path / "backup"

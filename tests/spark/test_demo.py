@@ -114,6 +114,7 @@ class Demo:
 ONCE, KNOCK_ONS = "every flight in the result once", "knock-on delays as in one pass over the year"
 
 
+@pytest.mark.long
 def test_a_query_follows_every_flight_and_the_checks_notice_what_is_wrong(
     spark: SparkSession, tmp_path: Path, stopped_queries: None
 ) -> None:

@@ -254,7 +254,7 @@ def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     return {"all entries": whole, "behind a checkpoint": stage(folder)}
 
 
-@pytest.fixture(params=["all entries", "behind a checkpoint"])
+@pytest.fixture(params=[pytest.param("all entries", marks=pytest.mark.long), "behind a checkpoint"])
 def stage(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Stage:
     return stages[request.param]
 

@@ -35,7 +35,7 @@ def rows(spark: SparkSession, store: str) -> list[tuple[str | None, int | None]]
     return sorted((row.k, row.n) for row in read(spark, store).collect())
 
 
-@pytest.mark.parametrize("written_by", ["driver", "job"], indirect=True)
+@pytest.mark.parametrize("written_by", ["driver", pytest.param("job", marks=pytest.mark.long)], indirect=True)
 @pytest.mark.parametrize("format", MALFORMED)
 def test_a_malformed_row(
     inside: Here, spark: SparkSession, store: str, tmp_path: Path, format: str, written_by: str
@@ -129,6 +129,7 @@ def test_messages_are_counted_as_they_are_committed(
     assert partq.describe_queue(store, "q").depth == 1_201
 
 
+@pytest.mark.long
 def test_a_sink_knows_how_many_messages_it_has_added(
     spark: SparkSession, store: str, tmp_path: Path, stopped_queries: None
 ) -> None:

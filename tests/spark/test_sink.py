@@ -256,7 +256,14 @@ def by_key(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 @pytest.mark.usefixtures("written_by")
-@pytest.mark.parametrize(("partitions", "files"), [(1, 5), (3, 1), (3, 2), (3, 5), (3, 13), (300, 5)])
+@pytest.mark.parametrize(
+    ("partitions", "files"),
+    [
+        (3, 5),
+        (300, 5),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in ((1, 5), (3, 1), (3, 2), (3, 13))),
+    ],
+)
 def test_order_as_read(spark: SparkSession, store: str, partitions: int, files: int) -> None:
     """Q4: without order_by the order in which Spark reads the rows is kept, whatever the number of input partitions."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=partitions)

@@ -122,6 +122,7 @@ def test_parts_that_are_read_back_from_one_path(
     assert again == [0]
 
 
+@pytest.mark.long
 def test_parts_that_are_chosen_by_a_subquery(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """Q5: the same of files that only a subquery reads."""
     for name in ("from", "q"):

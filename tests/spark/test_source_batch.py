@@ -52,6 +52,7 @@ def test_options(spark: SparkSession, queue: str) -> None:
         read(spark, queue, endingOffsets='{"q": {"0": 21}}').collect()
 
 
+@pytest.mark.long
 def test_a_dataframe_that_is_used_after_its_files_were_removed(spark: SparkSession, queue: str) -> None:
     """Q6: Spark plans a DataFrame once. Nothing is damaged when maintenance has removed what it planned to read."""
     partq.alter_queue(queue, "q", max_bytes=1)
