@@ -354,7 +354,6 @@ def test_damage_ends_no_loop(queue: str, there: str, folder: str, entry: str) ->
     assert messages(there, 0) == {0: 1, 1: 2}
 
 
-@pytest.mark.long
 def test_object_store(queue: str, bucket: tuple[str, dict[str, str]]) -> None:  # noqa: F811
     """S7: a replica in a bucket, and one of that in another folder of it."""
     uri, options = bucket
