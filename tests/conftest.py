@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import threading
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import spark_partq as partq
 from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.testing.simulation.__main__ import seldom_collected
 from tests import jvm, queries
 
 collect_ignore = ["plugins"]  # a package that only applications of tests see
@@ -56,8 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What is imported stays to the end: to look through it for cycles again and again took a tenth of the tests' time."""
-    gc.freeze()
-    gc.set_threshold(50_000)
+    seldom_collected()
 
 
 def _in_spark(item: pytest.Item) -> bool:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # Their queries run in programs with a JVM of their own.
@@ -42,15 +42,15 @@ def main() -> int:
 
 def run() -> int:
     said: list[str] = []
-    running = [Part("lint", ["make", "lint"], said)]
+    classes = Part("classes", ["make", CLASSES], said)
+    running = [classes, Part("lint", ["make", "lint"], said)]
     running += [Part(name, pytest(name), said) for name in SUITES if name not in FIRST]
-    running.append(Part("classes", ["make", CLASSES], said))
-    try:
-        running[-1].process.wait()
+    with suppress(KeyboardInterrupt):  # the terminal has told the others, too
+        classes.code()
         running += [Part(name, pytest(name), said) for name in FIRST]
-        failed = [part.name for part in running if part.code() != 0]
-    except KeyboardInterrupt:  # the terminal has told the others, too
-        failed = [part.name for part in running if part.code() != 0]
+        for part in running:
+            part.code()
+    failed = [part.name for part in running if part.code() != 0]
     print(*said, sep="", end="")
     print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
     return 1 if failed else 0
@@ -105,7 +105,7 @@ class Part:
                 self.said.append(f"{self.name} | {line}")
 
     def code(self) -> int:
-        """It has ended by then."""
+        """Its exit code, when it has ended."""
         self.reader.join()
         return self.process.wait()
 

@@ -17,7 +17,7 @@ from tests.testing.planted.table import BUGS
 
 Answer = tuple[str, str]
 BY_RUN = [bug for bug in BUGS.values() if bug.test is None]
-# Their runs take a second to ten.
+# Their runs take longest, up to ten seconds.
 LONG_RUNS = {
     "a_commit_is_copied_before_its_files",
     "a_commit_is_no_compare_and_set",
