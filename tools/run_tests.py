@@ -15,7 +15,6 @@ PROGRAMS = "tests/spark/test_jobs.py", "tests/spark/test_readme.py"
 FIRST = ("spark", "programs")
 # Their JVMs start sooner with this file, which takes a minute to make; the other suites run meanwhile.
 CLASSES = ".venv/classes.jsa"
-ELSEWHERE = ("cli", "console", "core", "faults", "refused", "spark", "storage", "testing")
 SUITES = {
     "spark": ["tests/spark", "--plain=without", *(f"--ignore={path}" for path in PROGRAMS)],
     "programs": [*PROGRAMS],  # a local cluster is four JVMs, which start slowly where all suites run
@@ -25,8 +24,7 @@ SUITES = {
     "storage": ["tests/storage", "--ignore=tests/storage/procedures", "tests/faults"],
     "procedures": ["tests/storage/procedures"],
     "core": ["tests/core"],
-    "commands": ["tests/cli", "tests/console", "tests/refused"],
-    "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ELSEWHERE)],
+    "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ("core", "faults", "spark", "storage", "testing"))],
 }
 # Linux keeps the files of this folder in memory. The tests write and delete hundreds of thousands of small files; to delete one, some disks
 # take two milliseconds.
