@@ -84,12 +84,20 @@ def writers(role: str, without: tuple[str, str] = ("", "")) -> set[int]:
     }
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store that each test gets a copy of."""
+    store = tmp_path_factory.mktemp("made") / "primary"
+    make(Store(str(store)))
+    return store
+
+
 @pytest.fixture
-def places() -> Iterator[Places]:
+def places(made: Path) -> Iterator[Places]:
     folder = Path(tempfile.mkdtemp(prefix="pt", dir="/tmp"))  # a folder that others may enter
     os.chmod(folder, 0o755)
     found = Places(str(folder / "primary"), str(folder / "replica"))
-    make(Store(found.primary))
+    shutil.copytree(made, found.primary)
     yield found
     shutil.rmtree(folder)
 
@@ -239,10 +247,13 @@ def account() -> Iterator[Account]:
 
 
 @pytest.fixture
-def stores(account: Account) -> Iterator[Places]:
+def stores(account: Account, made: Path) -> Iterator[Places]:
     prefix = f"s3://{BUCKET}/{uuid.uuid4().hex}"
     found = Places(f"{prefix}/primary", f"{prefix}/replica")
-    make(Store(found.primary, account.server.options))
+    files = Store(found.primary, account.server.options).files
+    for path in made.rglob("*"):
+        if path.is_file():
+            files.put(path.relative_to(made).as_posix(), path.read_bytes())
     yield found
     account.check(False)
 

@@ -20,7 +20,7 @@ from spark_partq.testing.simulation.setup import Blow, Faults, ProducerSetup, Qu
 from spark_partq.testing.simulation.shorten import shortened
 from tests.helpers import ROOT
 
-SEEDS, DISK_SEEDS = 100, 15
+SEEDS, DISK_SEEDS = 60, 10
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -66,15 +66,15 @@ def main(
 
 
 def _serve() -> None:
-    """Of each name: the problem that its recorded seed shows with the bug, and without."""
+    """Of each line, such as ``with NAME`` or ``without NAME``: the problem that the bug's recorded seed shows."""
     for line in sys.stdin:
-        bug = BUGS[line.strip()]
-        if bug.name not in recorded():
-            answer = "", ""
-        else:
-            setup = setup_of(bug, recorded()[bug.name])
-            answer = with_bug(bug, setup), without(setup)
-        print(json.dumps(answer), flush=True)
+        which, name = line.split()
+        bug, seeds = BUGS[name], recorded()
+        problem = ""
+        if name in seeds:
+            setup = setup_of(bug, seeds[name])
+            problem = with_bug(bug, setup) if which == "with" else without(setup)
+        print(json.dumps(problem), flush=True)
 
 
 if __name__ == "__main__":
