@@ -141,7 +141,7 @@ def test_ingress(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """S3, S4: off and on, and the procedure step by step; whether the queue takes messages after each line."""
     monkeypatch.chdir(tmp_path)
     partq.create_queue("store", "orders", "v long", partitions=4)
-    Consumer("store", "a", group="billing", queues=("orders",))
+    member("store", "a")
     taken = []
     for line in lines("scaling.md", "Ingress (S3)"):
         assert run(*shlex.split(line)).code == 0, line
