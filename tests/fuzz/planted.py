@@ -92,4 +92,4 @@ READERS = [_hang, _waits, _starved, _leak, _spike, _foreign, _deaf, _dead, _soun
 TARGETS = {read.__name__[1:]: _planted(read) for read in READERS}
 
 if __name__ == "__main__":
-    sys.exit(main(TARGETS, stuck_s=4))
+    sys.exit(main(TARGETS))

@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 MOST_S, MOST_MIB = 1.0, 200
-# After so long on one input a process is ended from outside: twice the second, and what a busy machine takes.
-_STUCK_S = 20.0
 # So many wrong inputs are enough to know that a reader is wrong, and so many are shown.
 _MOST_WRONG, _SHOWN = 100, 10
 _MAXRSS_PER_MIB = (1 << 20) if sys.platform == "darwin" else (1 << 10)
@@ -202,17 +200,19 @@ def _work(name: str, target: Target, seeds: Sequence[int], seed: Any, report: Co
     report.send(Report(len(found), tuple(found[:_SHOWN]), time.monotonic() - began, peak_mib() - before))
 
 
-def main(targets: Mapping[str, Target], stuck_s: float = _STUCK_S) -> int:
+def main(targets: Mapping[str, Target]) -> int:
     """Examine targets; the exit code is 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--inputs", type=int, default=10_000, help="of each target")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--target", choices=targets, help="default: all")
+    # Twice the second that a reader gets, and what a busy machine takes.
+    parser.add_argument("--stuck-s", type=float, default=20.0, help="after so long on one input its process is ended")
     given = parser.parse_args()
     wrong = 0
     for name in [given.target] if given.target else targets:
         count = -(-given.inputs // targets[name].one_of)
-        report = examine(name, targets[name], range(given.first, given.first + count), stuck_s)
+        report = examine(name, targets[name], range(given.first, given.first + count), given.stuck_s)
         wrong += report.wrong
         took = f"{report.seconds:,.0f} s, {report.mib:.0f} MiB more memory" if report.seconds else "ended"
         print(f"{name}: {count:,} inputs, {report.wrong:,} wrong, {took}", flush=True)
