@@ -35,7 +35,7 @@ from spark_partq.spark.jobs import (
     main,
     trigger,
 )
-from spark_partq.spark.options import Options
+from spark_partq.spark.source import PartqDataSource
 
 FORMATS_WITH_PATH = {"delta", "parquet", "json", "csv", "orc", "text"}
 
@@ -155,8 +155,7 @@ def consume(
     how_often = trigger(trigger_)
     function = None if handler is None else load_handler(handler, key_values(handler_arg))
     stop = Stop()
-    for name in Options.parse(options).consumer.subscribed_queues():  # refused before Spark takes its time to start
-        partq.describe_queue(store, name, storage_options=storage)
+    PartqDataSource(options).schema()  # what it refuses is refused before Spark takes its time to start
     spark = partq.session(f"partq consume {queue or queue_pattern} as {group}")
     messages = spark.readStream.format("partq").options(**options).load()
     writer = (

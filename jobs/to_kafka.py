@@ -32,7 +32,7 @@ from spark_partq.spark.jobs import (
     main,
     trigger,
 )
-from spark_partq.spark.options import Options
+from spark_partq.spark.source import PartqDataSource
 from spark_partq.spark.to_topic import TopicWriter
 
 
@@ -71,8 +71,7 @@ def to_kafka(
     kafka = key_values(write_option) | {"kafka.bootstrap.servers": servers}
     how_often = trigger(trigger_)
     stop = Stop()
-    for name in Options.parse(options).consumer.subscribed_queues():  # refused before Spark takes its time to start
-        partq.describe_queue(store, name, storage_options=storage)
+    PartqDataSource(options).schema()  # what it refuses is refused before Spark takes its time to start
     spark = partq.session(f"partq {queue} to Kafka {topic}", None, {"spark.jars.packages": CONNECTOR})
     describe_topic(spark, topic, kafka)
     messages = spark.readStream.format("partq").options(**options).load()

@@ -99,9 +99,10 @@ def promote(
 ) -> Promotion:
     """Make the replica of a queue in this store the queue that producers and consumers use (S7).
 
-    Groups go on from their acknowledged positions. If the primary can be reached, it is fenced first, and the messages that the
-    replica still lacks are copied. Start queries with new checkpoints and the same groups. Former checkpoints are refused, as their
-    offsets may name other messages now.
+    If the primary can be reached, it is fenced first, and the messages that the replica still lacks are copied. If it cannot be
+    reached from here, it counts as lost, also without `force`, and these messages are missing. Groups go on from their acknowledged
+    positions. Start consumers with new checkpoints and the same groups: former checkpoints are refused, as their offsets may name other
+    messages now. Producers keep their checkpoints and sink ids.
 
     Parameters
     ----------

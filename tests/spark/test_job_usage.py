@@ -104,6 +104,27 @@ def test_an_unknown_queue_is_one_line(here: Here, store: str, job: str, argument
     assert re.fullmatch(UNKNOWN, refused.err)
 
 
+@pytest.mark.parametrize(
+    ("job", "arguments"),
+    [("consume", ["--format", "console"]), ("to_kafka", ["--servers", "127.0.0.1:1", "--topic", "t"])],
+)
+def test_a_consumer_does_not_read_other_groups(
+    here: Here, store: str, monkeypatch: pytest.MonkeyPatch, job: str, arguments: list[str]
+) -> None:
+    """It may not have the right, and what is damaged there is not its own."""
+    partq.create_queue(store, "q", "v long")
+    Consumer(store, "a", group="other")
+    for entry in (Path(store) / "groups/other/control/_delta_log").iterdir():
+        entry.write_bytes(b"no JSON")
+
+    def session(*_: object) -> None:
+        raise partq.InvalidArgumentError("it starts a session")
+
+    monkeypatch.setattr(partq, "session", session)
+    told = here(job, "--store", store, "--queue", "q", "--group", "g", "--checkpoint", "c", *arguments)
+    assert told.err == "error: [INVALID_ARGUMENT] it starts a session\n"
+
+
 def test_an_order_by_a_column_that_there_is_not(here: Here, store: str) -> None:
     partq.create_queue(store, "q", "k string, n long")
     refused = here("produce", "--store", store, "--queue", "q", "--checkpoint", "c", "--order-by", "n, offset")
