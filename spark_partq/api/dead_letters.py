@@ -77,7 +77,7 @@ def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] 
     Parameters
     ----------
     queue : str
-        A dead-message queue, or a queue that has one.
+        A dead-message queue, or a queue that has one. In the second case messages of other queues stay if their queue does not exist.
 
     Returns
     -------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ from spark_partq.storage.store import Store
 _READER = "redrive"
 # The reasons of planners that leave a message out. An application that rejects a message may give any reason.
 _PUT_ASIDE = DEAD, HELD, EXPIRED
+
+_log = logging.getLogger("spark_partq")
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
 def redrive(store: Store, name: str) -> dict[str, int]:
     """Append all messages of a dead-message queue that were not yet put back to the queues from which they came.
 
-    They are new messages there, behind the messages that the queues have by now. The call may be killed and run again, and run twice at
+    If `name` is a queue whose dead messages are there, messages of other queues stay there if their queue does not exist. They are new messages there, behind the messages that the queues have by now. The call may be killed and run again, and run twice at
     once. Keys that were held back are no longer held (`release_keys`).
 
     Returns
@@ -140,7 +143,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
-        Before anything is put back, if a queue does not exist.
+        Before anything is put back, if `name` is the dead-message queue and a queue from which messages came does not exist.
     KeysHeldError
         Before anything is put back, if a queue holds keys back, and other messages may come before those that are put back.
     IngressDisabledError
@@ -156,7 +159,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     named = {} if name == queue.name else {name: open_queue(store, name)}
     origins, ends, last = _origins(queue)
     while True:
-        targets = _targets(queue, origins)
+        targets = _targets(queue, origins, name)
         asked = {**named, **targets}
         released = release_keys([(target, origins.get(origin, ())) for origin, target in asked.items()])
         if not released:
@@ -169,14 +172,21 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
 
 
-def _targets(queue: Queue, origins: Iterable[str]) -> dict[str, Queue]:
-    """The queues to which messages are to be put back.
+def _targets(queue: Queue, origins: Iterable[str], name: str) -> dict[str, Queue]:
+    """The queues to which messages are to be put back. `name`: the queue that the user has named.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, SchemaMismatchError
     """
-    targets = {origin: open_queue(queue.store, origin) for origin in origins}
+    targets = {}
+    for origin in origins:
+        try:
+            targets[origin] = open_queue(queue.store, origin)
+        except QueueNotFoundError:
+            if name in (origin, queue.name):
+                raise
+            _log.warning("queue %s does not exist: its messages stay in dead-message queue %s", origin, queue.name)
     for origin, target in targets.items():
         check_same_columns(
             target.state.schema,

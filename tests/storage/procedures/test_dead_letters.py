@@ -297,12 +297,21 @@ def stored(store: str, name: str) -> dict[int, list[int]]:
     }
 
 
+def test_a_queue_that_shared_the_dead_message_queue_was_deleted(store: str) -> None:
+    """It keeps nobody's messages back: whoever names a queue that exists puts back those of queues that exist."""
+    dead_of_two_queues(store)
+    partq.delete_queue(store, "r")
+    assert partq.redrive(store, "q") == {"q": 3}
+    assert partq.redrive(store, "q") == {}
+    assert sorted(m.origin["origin_queue"] for m in partq.dead_letters(store, "q") if not m.redriven) == ["r"] * 3
+
+
 def test_a_redrive_that_cannot_be(store: str) -> None:
     """Before anything is put back: a queue is gone, or has other columns by now."""
     dead_of_two_queues(store)
     partq.delete_queue(store, "r")
     with pytest.raises(partq.QueueNotFoundError, match="'r'"):
-        partq.redrive(store, "q")
+        partq.redrive(store, "dead")
     assert not any(m.redriven for m in partq.dead_letters(store, "q"))
     partq.create_queue(store, "r", "v string", key="v", partitions=1)
     with pytest.raises(

@@ -162,13 +162,12 @@ class Membership:
         AssignorError, UnknownAssignorError
             If the group's assignor fails while this query owns nothing. A query that owns partitions goes on with them.
         """
-        self.group.refresh()
+        self._refresh_group()
         self._check_not_deleted()
         if self._listener_error is not None:
             raise self._listener_error
         if self.failure is not None and not owned(self.group.state, self.incarnation):
             raise self.failure
-        self._reports.names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
         if not set(self._subscription.queue_ids.values()) <= self.group.state.queues.keys():
             self._subscription.check()
         self._check_not_fenced()
@@ -180,6 +179,11 @@ class Membership:
         if self._reports.stateful and member is not None and not member.stateful:
             self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
         self.report_changes()
+
+    def _refresh_group(self) -> None:
+        """Another member may have found queues, of which this one owns partitions now."""
+        self.group.refresh()
+        self._reports.know(self.group.state)
 
     def is_member(self) -> bool:
         """Whether this process is a member, as of the group's last refresh.
@@ -212,7 +216,7 @@ class Membership:
         group = view or self.group
         loads = self._loads.loads(group.state, group.acks) if self._uses_loads else None
         group.decide(events, self.me.instance, loads)
-        self._reports.names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
+        self._reports.know(group.state)
 
     def decide_queue_changes(self) -> None:
         """Let the group know queues that match the pattern and are new to it, and queues that were deleted.
@@ -291,7 +295,7 @@ class Membership:
         """Release partitions that have drained, unless the planner is at work, which releases them, too."""
         if self._listener_error is None and self.lock.acquire(blocking=False):
             try:
-                self.group.refresh()
+                self._refresh_group()
                 self._release()
             except ListenerError as error:
                 self._listener_error = error  # for the next planner call: it stops the query
@@ -315,7 +319,8 @@ class Membership:
 
     # ---- events of the driver
     def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
-        if set(offset.queue_ids.values()) <= self._reports.names.keys():  # else its queues are of another store
+        # Else its queues are of another store. Some may have left the group before this process joined it.
+        if not self._reports.names.keys().isdisjoint(offset.queue_ids.values()):
             self._reports.stateful |= stateful
             ranges = {} if offset.by_hand else by_id(offset)
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), ranges)
@@ -333,7 +338,7 @@ class Membership:
         while self._in_flight() and not self._terminated.wait(0.02) and self.runtime.monotonic_s() < deadline:
             pass
         with self.lock:
-            self.group.refresh()
+            self._refresh_group()
             if self._finished_batch is not None:
                 self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {}, {})
             with contextlib.suppress(ListenerError):

@@ -176,6 +176,8 @@ class Planner:
         state, acks, ends = self._group.state, self._group.acks, self._stop_offsets or {}
         if self.membership.failure is not None:
             raise self.membership.failure  # partitions that this query may have to read cannot be assigned
+        if not self.membership.is_member():  # its own call unbound it: the next one joins again, and may get partitions
+            return False
         if state.status is not Status.READY or self._blocked_by_barrier or self._window_is_full:
             return False
         if self._beats_before is None:

@@ -30,7 +30,7 @@ class Reports:
     stateful : bool
         Whether the query keeps state by key, as the driver said.
     names : dict
-        By id, the names of all queues that the group ever had.
+        By id, the names of all queues that the group has had since this process joined it.
     """
 
     def __init__(self, group: str, me: Member) -> None:
@@ -41,6 +41,10 @@ class Reports:
         self._owned: dict[PartitionId, int] = {}  # with their lineage epochs
         self._active: dict[str, bool] = {}
         self._batch: Message = {}
+
+    def know(self, state: GroupState) -> None:
+        """Take the names of the group's queues, as of a refresh or a decision: partitions of these may be reported."""
+        self.names |= {queue_id: queue.name for queue_id, queue in state.queues.items()}
 
     def changes(self, state: GroupState, incarnation: str, planned: Planned) -> None:
         """Report what the last decisions took and gave, before a micro-batch that has the new partitions."""
