@@ -259,6 +259,7 @@ def _take_over(
         return _Primary(False, str(error))
     if state.queue_id != replica.queue_id:
         return _Primary(False, f"queue {queue!r} in {primary.uri} was deleted and created again")
+    _check_is_no_replica(primary, queue)
     if replica.removed and replica.location in state.replicas and state.fenced_by != replica.location:
         raise ReplicaError(
             f"queue {queue!r} in {store.uri} was removed as a replica of {primary.uri}, which is there and goes on without it. Use the queue there, or "
@@ -294,6 +295,24 @@ def _take_over(
         if not force:
             raise _insist(primary, queue, error) from error
         return _Primary(True, str(error), others)
+
+
+def _check_is_no_replica(primary: Store, queue: str) -> None:
+    """Refuse before anything is changed there: a commit into a replica would end its following.
+
+    Raises
+    ------
+    ReplicaError
+    """
+    found = ReplicaTable(primary, queue).refresh()
+    if found is not None and not found.promoted:
+        raise ReplicaError(
+            f"queue {queue!r} in {primary.uri}, the primary of this replica, is itself a replica of {found.primary}: either that name leads to "
+            "another store on this machine, or the primary became a replica. Run this where the name leads to the primary, or use the queue in "
+            f"{found.primary}",
+            queue=queue,
+            location=primary.uri,
+        )
 
 
 def _unless_begun(table: ReplicaTable, act: Callable[[], object]) -> bool:

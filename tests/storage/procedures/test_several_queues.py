@@ -25,9 +25,7 @@ def _listed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(store: str, name: str, partitions: int, count: int = 5) -> None:
-    partq.create_queue(
-        store, name, "v bigint", partitions=partitions, rebalance_delay_ms=0, max_handoff_time_ms=60_000
-    )
+    partq.create_queue(store, name, "v bigint", partitions=partitions, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
     for table in opened(store, name).partitions:
         put(store, table.partition, range(count), queue=name)
 
