@@ -192,12 +192,12 @@ def test_copies_are_new_messages(store: str) -> None:
     assert before.next() == {PARENT: (0, 10)}
     partq.scale(store, "q", 2)
     assert partq.copy_stuck(store, "q") == 10
+    before.leave()  # else it joins again, and gets a part of the copies
     after = Query(store, "b")
     assert sum(end - start for start, end in after.next().values()) == 10
     pieces = [piece for task in after.planner.tasks(after.started, after.done) for piece in task]
     assert pieces and not any(piece.redelivered for piece in pieces)
-    for query in (before, after):
-        query.leave()
+    after.leave()
 
 
 def test_every_type_of_key(store: str) -> None:

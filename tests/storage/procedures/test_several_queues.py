@@ -46,6 +46,49 @@ def test_a_query_that_its_own_call_unbinds_goes_on(store: str) -> None:
     query.leave()
 
 
+def unbound_in_a_micro_batch(store: str) -> Query:
+    """A query that reads two queues, and that the group unbinds while a micro-batch runs, as one of them becomes partitioned."""
+    make(store, "qa", 0)
+    make(store, "qb", 1)
+    query = Query(store, "one", starting_offsets="latest", **ALL)
+    query.next()
+    for name, number in (("qa", -1), ("qb", 0)):
+        put(store, number, range(5), queue=name)
+    assert query.next()
+    before = group_state(store).members["one"].incarnation
+    partq.scale(store, "qa", 2)
+
+    def is_back() -> bool:
+        member = group_state(store).members.get("one")
+        return member is not None and member.incarnation != before
+
+    eventually(is_back, "that it joins again, though its planner is not called")
+    return query
+
+
+def test_a_query_that_is_unbound_in_a_micro_batch_is_alive(store: str) -> None:
+    """S6: nobody deletes its group or sets it back."""
+    query = unbound_in_a_micro_batch(store)
+    with pytest.raises(partq.GroupActiveError):
+        partq.delete_group(store, "g")
+    with pytest.raises(partq.GroupActiveError):
+        partq.reset_offsets(store, "g", "earliest")
+    query.planner.membership.batch_finished(query.done)
+    eventually(lambda: position(store, "g", 0, "qb") == 10, "the acknowledgement of what it had before")
+    query.leave()
+
+
+def test_a_queue_that_is_created_while_its_reader_is_unbound_is_read_from_its_beginning(store: str) -> None:
+    """K3, S6: whatever a query that joins later starts with."""
+    query = unbound_in_a_micro_batch(store)
+    make(store, "qnew", 1)
+    other = Query(store, "two", starting_offsets="latest", **ALL)
+    other.next()
+    assert position(store, "g", 0, "qnew") == 0
+    other.leave()
+    query.leave()
+
+
 def test_a_partition_of_a_queue_that_another_member_found_is_handed_over(store: str) -> None:
     """H1, K3: between two calls of its planner a query gets a partition of a queue that it does not know, and hands it over."""
     make(store, "qa", 2)

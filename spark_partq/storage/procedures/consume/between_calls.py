@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from spark_partq.core.delivery.member import owned
+from spark_partq.core.delivery.member import membership_status, owned
 from spark_partq.core.errors import AssignorError, UnknownAssignorError
 from spark_partq.core.group.choice import choose
 from spark_partq.core.group.events import Event, LoadsMeasured
@@ -66,6 +66,7 @@ class Coordinator:
         self._member, self._runtime = member, member.runtime
         self._view = member.work.view()
         self._observer = Observer()
+        self._was_member = False  # as of the last step
         self._loads_s = self._removed_s = self._runtime.monotonic_s()
 
     def run(self) -> None:
@@ -78,6 +79,7 @@ class Coordinator:
         member, view = self._member, self._view
         view.refresh()
         self._observer.incarnation = member.incarnation
+        self._join_again_if_unbound()
         if self._due() or self._loads_are_due(view.state):
             self._decide()
         elif not view.state.assignment_due:  # another member has computed it
@@ -86,6 +88,17 @@ class Coordinator:
         if any(own.state is PartitionState.DRAINING for own in owned(view.state, member.incarnation).values()):
             member.release_drained()
         self._remove_drained()
+
+    def _join_again_if_unbound(self) -> None:
+        """The group itself may have unbound this process. If it was no member before, a newer process of its instance was unbound."""
+        state, member = self._view.state, self._member
+        if membership_status(state, member.me.instance, member.incarnation).registered:
+            self._was_member = True
+        elif self._was_member and member.me.instance in state.unbound:
+            self._was_member = False  # if the group refuses it, the planner meets the error, too
+            self._was_member = not member.join_again()
+        else:
+            self._was_member = False
 
     def _due(self) -> list[Event]:
         return self._observer.due(self._view.state, self._view.acks, int(self._runtime.monotonic_s() * 1000))

@@ -292,16 +292,30 @@ class Membership:
             view.acknowledge(self.work.rows(self.incarnation))
 
     def release_drained(self) -> None:
-        """Release partitions that have drained, unless the planner is at work, which releases them, too."""
-        if self._listener_error is None and self.lock.acquire(blocking=False):
-            try:
-                self._refresh_group()
-                self._release()
-            except ListenerError as error:
-                self._listener_error = error  # for the next planner call: it stops the query
-                raise
-            finally:
-                self.lock.release()
+        """Release partitions that have drained."""
+
+        def release() -> None:
+            self._refresh_group()
+            self._release()
+
+        self._unless_planning(release)
+
+    def join_again(self) -> bool:
+        """Join again while a micro-batch runs: the group itself has unbound this process, and would take it for dead. False if the planner is at work."""
+        return self._unless_planning(self.refresh)
+
+    def _unless_planning(self, act: Callable[[], None]) -> bool:
+        """Act, unless the planner is at work, which does the same. Returns whether it has acted."""
+        if self._listener_error is not None or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            act()
+        except ListenerError as error:
+            self._listener_error = error  # for the next planner call: it stops the query
+            raise
+        finally:
+            self.lock.release()
+        return True
 
     def acknowledge_batch(self, received_before_s: float) -> None:
         """Acknowledge a micro-batch that was reported before that time, if no planner call has acknowledged it."""

@@ -136,7 +136,7 @@ class Planner:
             _, ranges, assigned = self._last_plan  # the same for each scan, as in a union with itself
             flows: list[list[Piece]] = [[] for _ in range(self._settings.flows)]
             tables, queues = dict(self._tables()), self._subscription.queues
-            filled = [p for p, r in ranges.items() if r.end > r.start]
+            filled = [p for p, r in ranges.items() if r.end > r.start and p in tables]  # its queue may be gone since
             for partition_id in sorted(filled, key=lambda p: (tables[p].queue, p[1])):
                 flow, delivered = assigned[partition_id]
                 state = queues[partition_id[0]].state
