@@ -128,9 +128,6 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
         raise fenced_error(store, state, state.fenced_by)
     asking = Asking(store.uri, state.incarnation)
     for rival in taking_over(store, state.name, state.queue_id, state.replicas, asking, options):
-        mine = ReplicaTable(store, state.name).refresh()
-        if mine is not None and rival.state.replica_id == mine.replica_id:
-            continue  # on this machine the replica's name leads to this store
         # The queue may not know this replica's id: the replica was made again, and the process that had to record the
         # id here died.
         know_replica(store, state, rival.location, rival.state.replica_id)

@@ -56,7 +56,7 @@ from spark_partq.storage.queue.partition_table import FENCED, PartitionTable
 from spark_partq.storage.replica.closing import close
 from spark_partq.storage.replica.complete import incarnation_there, is_whole
 from spark_partq.storage.replica.rivals import Asking, Rival, patiently, taking_over
-from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
+from spark_partq.storage.replica.table import Options, ReplicaTable, reaching, replica_state
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
 
 
@@ -197,8 +197,6 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
     """
     asking = Asking(mine.primary, incarnation_there(store, mine.queue))
     for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), asking, patient=True):
-        if rival.state.replica_id == mine.replica_id:
-            continue  # this replica, under another name
         if rival.state.promoted and _descends_from(store, mine, rival):
             continue
         if rival.has_taken_over or not force:
@@ -304,7 +302,7 @@ def _check_is_no_replica(primary: Store, queue: str) -> None:
     ------
     ReplicaError
     """
-    found = ReplicaTable(primary, queue).refresh()
+    found = replica_state(primary, queue)
     if found is not None and not found.promoted:
         raise ReplicaError(
             f"queue {queue!r} in {primary.uri}, the primary of this replica, is itself a replica of {found.primary}: either that name leads to "

@@ -132,8 +132,9 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
 def redrive(store: Store, name: str) -> dict[str, int]:
     """Append all messages of a dead-message queue that were not yet put back to the queues from which they came.
 
-    If `name` is a queue whose dead messages are there, messages of other queues stay there if their queue does not exist. They are new messages there, behind the messages that the queues have by now. The call may be killed and run again, and run twice at
-    once. Keys that were held back are no longer held (`release_keys`).
+    They are new messages there, behind the messages that the queues have by now. The call may be killed and run again, and run twice at
+    once. Keys that were held back are no longer held (`release_keys`). If `name` is a queue that has a dead-message queue, messages of
+    queues that do not exist stay in the dead-message queue.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from spark_partq.core.errors import NotPermittedError, PartqError, StoreUnavaila
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.table import Options, ReplicaTable
+from spark_partq.storage.replica.table import Options, ReplicaTable, replica_state
 from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store
 
@@ -45,7 +45,9 @@ def taking_over(
     *,
     patient: bool = False,
 ) -> Iterator[Rival]:
-    """Those replicas of a queue that are `Promoting` or `Promoted`, or that went on without it. A replica that cannot be reached is left out.
+    """Those replicas of a queue that are `Promoting` or `Promoted`, or that went on without it.
+
+    A replica that cannot be reached is left out, and so is a location that leads to the asking store itself.
 
     Parameters
     ----------
@@ -59,8 +61,14 @@ def taking_over(
             state = patiently(store.runtime, table.refresh) if patient else table.refresh()
         if table is not None and state is not None and state.queue_id == queue_id:
             went_on = not state.takes_over and went_on_without(table.store, state, asking)
-            if went_on or state.takes_over:
+            if (went_on or state.takes_over) and not _is_own(store, state):
                 yield Rival(location, table, state, went_on or state.promoted)
+
+
+def _is_own(store: Store, found: ReplicaState) -> bool:
+    """Whether the replica that was found is that of the asking store: on this machine its location leads there."""
+    own = replica_state(store, found.queue)
+    return own is not None and own.replica_id == found.replica_id
 
 
 def went_on_without(target: Store, replica: ReplicaState, asking: Asking) -> bool:

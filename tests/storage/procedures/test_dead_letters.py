@@ -298,7 +298,7 @@ def stored(store: str, name: str) -> dict[int, list[int]]:
 
 
 def test_a_queue_that_shared_the_dead_message_queue_was_deleted(store: str) -> None:
-    """It keeps nobody's messages back: whoever names a queue that exists puts back those of queues that exist."""
+    """`redrive` of a queue that exists puts its messages back, and leaves the messages of the deleted queue."""
     dead_of_two_queues(store)
     partq.delete_queue(store, "r")
     assert partq.redrive(store, "q") == {"q": 3}

@@ -66,7 +66,7 @@ class Coordinator:
         self._member, self._runtime = member, member.runtime
         self._view = member.work.view()
         self._observer = Observer()
-        self._was_member = False  # as of the last step
+        self._was_member = True  # as of the last step; its threads begin when it has joined
         self._loads_s = self._removed_s = self._runtime.monotonic_s()
 
     def run(self) -> None:
@@ -91,14 +91,11 @@ class Coordinator:
 
     def _join_again_if_unbound(self) -> None:
         """The group itself may have unbound this process. If it was no member before, a newer process of its instance was unbound."""
-        state, member = self._view.state, self._member
-        if membership_status(state, member.me.instance, member.incarnation).registered:
+        state, member, was_member = self._view.state, self._member, self._was_member
+        self._was_member = membership_status(state, member.me.instance, member.incarnation).registered
+        if was_member and not self._was_member and member.me.instance in state.unbound:
+            member.join_again()  # if the group refuses it, the planner meets the error, too
             self._was_member = True
-        elif self._was_member and member.me.instance in state.unbound:
-            self._was_member = False  # if the group refuses it, the planner meets the error, too
-            self._was_member = not member.join_again()
-        else:
-            self._was_member = False
 
     def _due(self) -> list[Event]:
         return self._observer.due(self._view.state, self._view.acks, int(self._runtime.monotonic_s() * 1000))

@@ -181,7 +181,7 @@ class Membership:
         self.report_changes()
 
     def _refresh_group(self) -> None:
-        """Another member may have found queues, of which this one owns partitions now."""
+        """Refresh the group, and take the names of its queues: another member may have found some, of which this one owns partitions now."""
         self.group.refresh()
         self._reports.know(self.group.state)
 
@@ -300,22 +300,20 @@ class Membership:
 
         self._unless_planning(release)
 
-    def join_again(self) -> bool:
-        """Join again while a micro-batch runs: the group itself has unbound this process, and would take it for dead. False if the planner is at work."""
-        return self._unless_planning(self.refresh)
+    def join_again(self) -> None:
+        """Join again while a micro-batch runs: the group itself has unbound this process, and would take it for dead."""
+        self._unless_planning(self.refresh)
 
-    def _unless_planning(self, act: Callable[[], None]) -> bool:
-        """Act, unless the planner is at work, which does the same. Returns whether it has acted."""
-        if self._listener_error is not None or not self.lock.acquire(blocking=False):
-            return False
-        try:
-            act()
-        except ListenerError as error:
-            self._listener_error = error  # for the next planner call: it stops the query
-            raise
-        finally:
-            self.lock.release()
-        return True
+    def _unless_planning(self, act: Callable[[], None]) -> None:
+        """Act, unless the planner is at work, which does the same."""
+        if self._listener_error is None and self.lock.acquire(blocking=False):
+            try:
+                act()
+            except ListenerError as error:
+                self._listener_error = error  # for the next planner call: it stops the query
+                raise
+            finally:
+                self.lock.release()
 
     def acknowledge_batch(self, received_before_s: float) -> None:
         """Acknowledge a micro-batch that was reported before that time, if no planner call has acknowledged it."""

@@ -291,7 +291,6 @@ class Planner:
         if self._left_out.isolate(kept):
             kept = self._left_of(planned)
         self.membership.commit_plan([], kept, self._left_out.attempts(kept))
-        kept = {p: r for p, r in kept.items() if p in tables}
         assigned = {p: Assigned(_flow_number(self._group.state.partitions[p]), r.end) for p, r in kept.items()}
         return _Plan(str(planned.to_json()), kept, assigned)
 
