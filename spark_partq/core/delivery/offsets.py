@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_partq.core import format
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError, OffsetOutOfRangeError
-from spark_partq.core.ids import QueuePartition
+from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.stored import MALFORMED, MAX_PARTITIONS, MOST, flag, name, partition_number, text, whole
@@ -159,6 +159,11 @@ class StreamOffset:
     def __post_init__(self) -> None:
         incarnations = {queue: self.incarnations.get(queue, queue_id) for queue, queue_id in self.queue_ids.items()}
         object.__setattr__(self, "incarnations", incarnations)
+
+    @property
+    def by_id(self) -> dict[PartitionId, Range]:
+        """The ranges, by the UUIDs that the queues had then, and the partition."""
+        return {(self.queue_ids[queue], partition): range_ for (queue, partition), range_ in self.ranges.items()}
 
     def to_json(self) -> dict[str, Any]:
         """The dictionary that Spark turns into text; equal offsets give equal text.

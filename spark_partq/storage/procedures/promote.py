@@ -17,9 +17,8 @@ fence that it found.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,10 +40,16 @@ from spark_partq.core.queue.stuck import go_on_copying
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
-from spark_partq.storage.files import FileMissing
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.missing_stuck import copied_at_the_primary
+from spark_partq.storage.procedures.other_replicas import (
+    check_alone,
+    check_is_no_copy,
+    check_not_taken_over,
+    make_known,
+    other_replicas,
+)
 from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
 from spark_partq.storage.procedures.promoted_groups import begin_groups_anew
 from spark_partq.storage.procedures.replicate import Replicator
@@ -54,9 +59,9 @@ from spark_partq.storage.queue.handle import features_of, open_queue, queue_stat
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import FENCED, PartitionTable
 from spark_partq.storage.replica.closing import close
-from spark_partq.storage.replica.complete import incarnation_there, is_whole
-from spark_partq.storage.replica.rivals import Asking, Rival, patiently, taking_over
-from spark_partq.storage.replica.table import Options, ReplicaTable, reaching, replica_state
+from spark_partq.storage.replica.complete import is_whole
+from spark_partq.storage.replica.rivals import patiently
+from spark_partq.storage.replica.table import Options, ReplicaTable, replica_state
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
 
 
@@ -125,19 +130,20 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if replica is None:
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
     decide_replica.check_can_be_promoted(replica, force)
+    check_is_no_copy(store, replica)
     if is_whole(store, replica):
         queue_state(store, queue)  # so decisions here are forced to the disk if the queue's messages are
     if force:
-        _check_not_taken_over(replica, store.sibling(replica.primary, options))
-    others = {*replica.others, *_other_replicas(store, replica)}
-    _check_alone(store, table, replica, others, force)
+        check_not_taken_over(replica, store.sibling(replica.primary, options))
+    others = {*replica.others, *other_replicas(store, replica)}
+    check_alone(store, table, replica, others, force)
     fenced, problem, known = _take_over(store, table, replica, force, options)
     if not is_whole(store, replica):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
             f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used", queue=queue,
         )  # fmt: skip
-    others |= {location for location in (*known, *_other_replicas(store, replica)) if location != replica.location}
+    others |= {location for location in (*known, *other_replicas(store, replica)) if location != replica.location}
     incarnation = str(store.runtime.new_uuid())
     promoting = table.decide(lambda now: decide_replica.start_promotion(now, replica, incarnation, others, force))
     if promoting is None:
@@ -145,8 +151,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
             f"the replica of queue {queue!r} in {store.uri} was deleted while it was promoted", queue=queue
         )
     others.update(promoting.others)
-    _make_known(store, promoting, others)
-    _check_alone(store, table, promoting, others, force)
+    make_known(store, promoting, others)
+    check_alone(store, table, promoting, others, force)
     _close(store, queue_state(store, queue), promoting)
     state = queue_state(store, queue)
     tables = _partitions(store, state)
@@ -170,76 +176,6 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     open_control(store, queue).decide(become_primary)
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
     return Promotion(queue, replica.primary, fenced, problem, floors)
-
-
-# ---- the other replicas
-def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:
-    """Locations of the primary's other replicas, by the copy of its control table."""
-    if not is_whole(store, replica):
-        return []
-    return [location for location in queue_state(store, replica.queue).replicas if location != replica.location]
-
-
-def _make_known(store: Store, mine: ReplicaState, others: Iterable[str]) -> None:
-    """Tell the other replicas of this one, as an older copy does not name it."""
-    for location in sorted(others):
-        with contextlib.suppress(PartqError, OSError, FileMissing):  # a replica that cannot be reached is not told
-            other = ReplicaTable(store.sibling(location), mine.queue)
-            patiently(store.runtime, partial(other.decide, lambda state: decide_replica.know(state, mine)))
-
-
-def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: Iterable[str], force: bool) -> None:
-    """Refuse if another replica takes over. Then a promotion here that has begun is cancelled; or, with `force`, the other replica's.
-
-    Raises
-    ------
-    ReplicaError
-    """
-    asking = Asking(mine.primary, incarnation_there(store, mine.queue))
-    for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), asking, patient=True):
-        if rival.state.promoted and _descends_from(store, mine, rival):
-            continue
-        if rival.has_taken_over or not force:
-            table.decide(lambda now: decide_replica.cancel_promotion(now, mine.incarnation))
-            raise _another(rival)
-        incarnation = rival.state.incarnation
-        with reaching(rival.table.store):
-            left = rival.table.decide(lambda now: decide_replica.cancel_promotion(now, incarnation))  # noqa: B023
-        if left is not None and left.takes_over:
-            raise _another(rival)
-
-
-def _check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
-    """Raise `ReplicaError` if the primary is fenced for another replica: this promotion could not go on after cancelling that one's."""
-    state = None
-    with contextlib.suppress(PartqError):  # the primary is lost or damaged, and says nothing
-        state = queue_state(primary, replica.queue)
-    if state is not None and state.queue_id == replica.queue_id:
-        decide_replicas.check_not_taken_over(state, replica.location)
-
-
-def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
-    """Whether this is a replica of the queue that the rival became, which is fenced for this replica or for a later one."""
-    if not is_whole(store, mine):
-        return False
-    state = queue_state(store, mine.queue)
-    if rival.state.incarnation not in (state.incarnation, *(former.incarnation for former in state.former)):
-        return False
-    followed = ReplicaTable(store.sibling(mine.primary), mine.queue).refresh()
-    if followed is not None and followed.replica_id == rival.state.replica_id:  # perhaps by another location
-        return True
-    return queue_state(rival.table.store, mine.queue).fenced_by is not None
-
-
-def _another(rival: Rival) -> ReplicaError:
-    queue = rival.state.queue
-    if rival.has_taken_over:
-        why = "has taken over; use that one"
-    else:
-        why = "is being promoted. If that was interrupted, or both were begun at once, promote one of them again; force cancels the other"
-    return ReplicaError(
-        f"another replica of queue {queue!r}, {rival.location}, {why}", queue=queue, location=rival.location
-    )
 
 
 # ---- the primary
@@ -266,7 +202,7 @@ def _take_over(
             location=replica.location,
         )
     others = [location for location in state.replicas if location != replica.location]
-    _check_alone(store, table, replica, others, force)
+    check_alone(store, table, replica, others, force)
     try:
         if not force and replica.phase is not Phase.PROMOTING:
             # While the primary is still in use.

@@ -95,8 +95,8 @@ class Replicator:
             self._check_target(state)
             self._force_writes(state.settings.durable)
             followed = follow(self._table(self.queue), self.store, state)
-        known_as = "" if followed is None else followed.replica_id
-        know_replica(self.store, state, self.target.uri, known_as)
+        if followed is not None:  # by the name that it has already, if the target's place has two
+            know_replica(self.store, state, followed.location, followed.replica_id)
 
     def sync(self) -> complete.SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.

@@ -139,12 +139,32 @@ def misplaced(
 
 def _is_copied(replica: ReplicaState, primary: Store, state: QueueState) -> bool:
     """Whether the replica follows another store that can be reached, and both that store and `primary` hold the same queue, unfenced."""
-    with contextlib.suppress(PartqError, OSError, FileMissing):  # what cannot be reached is taken for lost
-        other = primary.sibling(replica.primary)
-        theirs = queue_state(other, state.name)
-        same = (theirs.queue_id, theirs.incarnation) == (state.queue_id, state.incarnation)
-        return same and theirs.usable and theirs.fenced_by is None and replica_role(other, state.name) != "replica"
-    return False
+    theirs = _in_use(primary.sibling(replica.primary), state.name)
+    return theirs is not None and (theirs.queue_id, theirs.incarnation) == (state.queue_id, state.incarnation)
+
+
+def follows_other_primary(store: Store, replica: ReplicaState, primary: str) -> bool:
+    """Whether the replica follows another store than `primary`, where the queue is in use: one of the two stores was copied, as for a trial.
+
+    Parameters
+    ----------
+    store : Store
+        The store from which to reach the one that is followed.
+    """
+    followed = store.sibling(replica.primary)
+    if same_place(followed, primary):
+        return False
+    state = _in_use(followed, replica.queue)
+    return state is not None and state.queue_id == replica.queue_id
+
+
+def _in_use(store: Store, queue: str) -> QueueState | None:
+    """The queue in that store; None if it is fenced, is a replica or cannot be reached. What cannot be reached is taken for lost."""
+    with contextlib.suppress(PartqError, OSError, FileMissing):
+        state = queue_state(store, queue)
+        if state.usable and state.fenced_by is None and replica_role(store, queue) != "replica":
+            return state
+    return None
 
 
 def follows_another(target: Store, replica: ReplicaState | None, primary: Store, state: QueueState) -> bool:

@@ -61,3 +61,16 @@ def test_the_primary_s_name_leads_to_a_replica(tmp_path: Path, leads_to: str, fo
     assert partq.replicate(str(primary), "q", str(another)).problem == ""
     assert partq.promote(str(itself), "q").fenced
     assert sum(len(rows) for rows in stored(str(itself)).values()) == 20
+
+
+def test_a_replica_with_two_names_is_listed_once(tmp_path: Path) -> None:
+    """Its primary gives it up once, not twice."""
+    primary, replica, link = (str(tmp_path / name) for name in ("primary", "replica", "link"))
+    make(primary, 2)
+    partq.replicate(primary, "q", replica)
+    lead(Path(link), Path(replica))
+    partq.replicate(primary, "q", link)
+    assert queue_state(Store(primary), "q").replicas == (replica,)
+    partq.remove_replica(primary, "q", replica)
+    partq.replicate(primary, "q", link)
+    assert queue_state(Store(primary), "q").replicas == (link,)

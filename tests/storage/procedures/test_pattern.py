@@ -81,6 +81,22 @@ def test_queues_that_come_and_go(store: str, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.usefixtures("looks_always")
+def test_a_queue_with_other_columns_that_appears_while_a_query_starts(store: str) -> None:
+    """Spark has asked for the columns already: the queue is left out by this query, too, and the group's other queries go on."""
+    create(store, "orders-1")
+    running = Query(store, "one", queue_pattern="orders-.*")
+    assert running.next() == {("orders-1", 0): (0, 5)}
+    columns = opened(store, "orders-1").state.schema
+    create(store, "orders-2", "w string")
+    late = Query(store, "two", queue_pattern="orders-.*", payload=columns)
+    late.next()
+    assert {queue.name for queue in group_state(store).queues.values()} == {"orders-1"}
+    running.next()
+    for query in (running, late):
+        query.planner.leave()
+
+
+@pytest.mark.usefixtures("looks_always")
 def test_a_queue_that_is_created_again_with_as_many_messages(store: str) -> None:
     """Nothing of the one before counts for it: neither what was planned, nor an acknowledgement, by epochs or by what the query owned."""
     create(store, "day")

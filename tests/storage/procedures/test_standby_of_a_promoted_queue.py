@@ -134,6 +134,25 @@ def test_it_follows_the_third_that_took_over_from_the_first(queue: str, there: s
         assert sorted(messages(second, 0).values()) == [0, 1, 2, 100, 101, 102]
 
 
+def test_the_first_comes_back_after_the_third_took_over_from_it(queue: str, there: str) -> None:
+    """Nobody could tell it. The refusal says who took over from whom, and what it advises works: nothing is lost."""
+    second, third = f"{there}-2", f"{there}-3"
+    promoted(queue, there, second)
+    sync(there, third)
+    first = take_away(there)
+    promote(Store.at(third), "q")
+    put(third, 0, [103])
+    sync(third, second)
+    take_away(third)
+    os.rename(first, there)
+    for force in (False, True):
+        with pytest.raises(partq.ReplicaError, match=f"{there}, has taken over, and {third}.*later.*move its files"):
+            promote(Store.at(second), "q", force=force)
+    take_away(there)
+    promote(Store.at(second), "q")
+    assert sorted(messages(second, 0).values()) == [0, 1, 2, 100, 101, 102, 103]
+
+
 def test_a_store_has_two_names(queue: str, there: str) -> None:
     """Neither a pass under the other one, nor a standby that follows it so, takes it for another store."""
     second = f"{there}-2"

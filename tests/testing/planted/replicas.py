@@ -237,12 +237,12 @@ def rivals(s):
     return s.other_promoted_s is not None and s.primary_lost
 
 
-@bug(f"{PROMOTE}:_check_alone", rivals, as_is(BOTH_PROMOTED))
+@bug(f"{PROMOTE}:check_alone", rivals, as_is(BOTH_PROMOTED))
 def other_replicas_are_not_asked(original, store, table, mine, others, force):
     """Two replicas are promoted one after the other."""
 
 
-@bug(f"{PROMOTE}:_check_alone", rivals, as_is(BOTH_PROMOTED))
+@bug(f"{PROMOTE}:check_alone", rivals, as_is(BOTH_PROMOTED))
 def other_replicas_are_asked_only_before_it_begins(original, store, table, mine, others, force):
     """Two replicas that are promoted at once have asked each other before either had begun."""
     if mine.phase is not Phase.PROMOTING:

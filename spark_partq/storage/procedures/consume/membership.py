@@ -26,7 +26,7 @@ from spark_partq.storage.procedures.consume.application import Connect, NullAppl
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.reports import Reports
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
-from spark_partq.storage.procedures.consume.subscription import Subscription, by_id
+from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.consume.work import WorkMeter
 
 Ranges = Mapping[PartitionId, Range]
@@ -334,7 +334,7 @@ class Membership:
         # Else its queues are of another store. Some may have left the group before this process joined it.
         if not self._reports.names.keys().isdisjoint(offset.queue_ids.values()):
             self._reports.stateful |= stateful
-            ranges = {} if offset.by_hand else by_id(offset)
+            ranges = {} if offset.by_hand else offset.by_id
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), ranges)
 
     def query_terminated(self) -> None:

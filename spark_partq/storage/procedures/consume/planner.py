@@ -30,7 +30,7 @@ from spark_partq.storage.procedures.consume.left_out import LeftOut
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
-from spark_partq.storage.procedures.consume.subscription import Subscription, by_id
+from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Piece, slices
 
@@ -128,7 +128,7 @@ class Planner:
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[Piece, ...]]:
         """What the task of each flow reads: the rows of ``(start, end]`` of its partitions, in order."""
         with self.membership.lock:
-            if by_id(start) == by_id(end):
+            if start.by_id == end.by_id:
                 return []
             self.membership.join_unless_member(self._start_threads)
             if self._last_plan.end != str(end.to_json()):
@@ -198,7 +198,7 @@ class Planner:
                 seq = self._group.state.seq
 
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        finished = {} if done.by_hand else by_id(done)  # also if this query no longer acknowledges by hand
+        finished = {} if done.by_hand else done.by_id  # also if this query no longer acknowledges by hand
         acks = self.membership.acknowledge_finished(finished)
         self._refresh()
         acks = self._commit_floors(acks)
@@ -284,9 +284,9 @@ class Planner:
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         self.membership.refresh()
         if self._settings.manual_acknowledgement and not planned.by_hand:
-            self._left_out.give_up(by_id(planned))
+            self._left_out.give_up(planned.by_id)
         if not planned.by_hand:  # the end of such a micro-batch acknowledges nothing
-            self._left_out.leave_to_others(by_id(planned))
+            self._left_out.leave_to_others(planned.by_id)
         kept = self._left_of(planned)
         if self._left_out.isolate(kept):
             kept = self._left_of(planned)
@@ -297,7 +297,7 @@ class Planner:
     def _left_of(self, planned: StreamOffset) -> dict[PartitionId, Range]:
         state, acks = self._group.state, self._group.acks
         manual = planned.by_hand or self._settings.manual_acknowledgement
-        kept = replayed(state, acks, self.membership.incarnation, by_id(planned), manual)
+        kept = replayed(state, acks, self.membership.incarnation, planned.by_id, manual)
         return replayable(self._subscription.barriers(state), kept) if manual else kept
 
     def _pieces(self, queue: QueueState, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:

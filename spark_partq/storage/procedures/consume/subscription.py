@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import (
@@ -61,8 +61,10 @@ class Subscription:
         for queue in self._queues.values():
             check_primary(queue, opening=True)
         self._payload = settings.payload or same_payload(list(self._queues.values()))
-        self._opened = tuple(self._queues)
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
+        if settings.queue_pattern is not None:  # a queue may have appeared since the payload was found
+            self._queues = {queue.name: queue for queue in self._alike(self._queues.values())}
+        self._opened = tuple(self._queues)
         self._checked_s = self._store.runtime.monotonic_s()
         self._found: list[Queue] = []  # that were new to the group when they were last listed
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
@@ -94,8 +96,7 @@ class Subscription:
         planned = {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
         incarnations = {name: queue.state.incarnation for name, queue in self._queues.items()}
         former = {name: queue.state.former for name, queue in self._queues.items() if queue.state.former}
-        by_hand = self._settings.manual_acknowledgement
-        return StreamOffset(group, instance, ids, planned, incarnations, former, by_hand)
+        return StreamOffset(group, instance, ids, planned, incarnations, former, self._settings.manual_acknowledgement)
 
     # ---- changes
     def is_attached(self, group: Group) -> bool:
@@ -286,12 +287,15 @@ class Subscription:
         queues = [queue for queue in map(self._open, self._settings.matching()) if queue is not None]
         for queue in queues:
             check_not_fenced(queue)
+        return self._alike(queues)
+
+    def _alike(self, queues: Collection[Queue]) -> list[Queue]:
+        """The queues that have the columns that are read. A warning names each other queue once."""
+        for queue in queues:
             if not self._can_read(queue) and queue.state.queue_id not in self._refused:
                 self._refused.add(queue.state.queue_id)
-                _log.warning(
-                    "queue %s matches the pattern %s, but has other columns than the queues that are read; it is left out",
-                    queue.name, self._settings.queue_pattern,
-                )  # fmt: skip
+                what = f"matches the pattern {self._settings.queue_pattern}, but has other columns than the queues that are read"
+                _log.warning("queue %s %s; it is left out", queue.name, what)
         return [queue for queue in queues if self._can_read(queue)]
 
     def _can_read(self, queue: Queue) -> bool:
@@ -387,11 +391,6 @@ def _created_again(name: str) -> CheckpointMismatchError:
         f"queue {name!r} was deleted and created again while this query ran; start it with a new checkpointLocation",
         queue=name,
     )
-
-
-def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
-    """The offset's ranges, by the ids that its queues had then."""
-    return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
 
 
 def _changes(new: Iterable[Queue], gone: tuple[str, ...]) -> QueuesChanged:
