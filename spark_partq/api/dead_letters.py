@@ -77,7 +77,7 @@ def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] 
     Parameters
     ----------
     queue : str
-        A dead-message queue, or a queue that has one. In the second case messages of other queues stay if their queue does not exist.
+        A dead-message queue, or a queue that has one. In the second case the messages of other queues stay in the dead-message queue.
 
     Returns
     -------
@@ -86,8 +86,10 @@ def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] 
 
     Raises
     ------
-    NotAStoreError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError, IngressDisabledError
+    NotAStoreError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError, QueueFencedError, ReplicaError
+    IngressDisabledError, ClockSkewError
+        If a queue takes no messages now, or this machine's clock is wrong. Then nothing more is put back, and groups hold the keys that they held.
     KeysHeldError
-        If other messages may come between. Then nothing is put back.
+        If other messages may come between. Then nothing more is put back.
     """
     return _redrive.redrive(Store.at(store, storage_options), queue)

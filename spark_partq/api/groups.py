@@ -154,8 +154,8 @@ def acknowledge(
     Returns
     -------
     list
-        Partitions whose acknowledgement was refused, because another query owns them by now (H4) or their queue no longer has them (S2). A
-        refusal is an ordinary event: a new owner gets these messages again.
+        Partitions whose acknowledgement was refused, because another query owns them by now, or the group was set back (H4), or their queue no longer
+        has them (S2). A refusal is an ordinary event: the owner gets these messages again.
 
     Raises
     ------

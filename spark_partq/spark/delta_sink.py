@@ -196,11 +196,7 @@ def _faults(target: DeltaTarget, given: Struct, *, may_add: bool) -> list[str]:
     have = {f["name"]: f["type"] for f in given["fields"]}
     table, types = {f["name"]: f for f in target.schema["fields"]}, _types_of(target)
     names = {name.lower(): name for name in table}
-    faults = [
-        f"its column {names[n.lower()]} differs from {n} by case"
-        for n in have
-        if names.get(n.lower(), n) != n and n not in _ADDED
-    ]
+    faults = [f"its column {names[n.lower()]} differs from {n} by case" for n in have if names.get(n.lower(), n) != n]
     faults += [
         f"it has no column {n} {type_name(t)}"
         for n, t in have.items()

@@ -104,8 +104,10 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     for offset in planned:
         for place, position in positions_of(offset).items():
             if place in positions and positions[place].end > positions[place].start and position.end > position.start:
+                several = positions[place].queue_id != position.queue_id
                 raise InvalidArgumentError(
-                    f"this micro-batch reads partition {place[1]} of queue {place[0]!r} twice; read each queue once in a query",
+                    f"this micro-batch reads partition {place[1]} of {'two queues that are both named' if several else 'queue'} {place[0]!r}"
+                    f"{'; use a query for each' if several else ' twice; read each queue once in a query'}",
                     queue=place[0],
                 )
             if position.end > position.start or place not in positions:

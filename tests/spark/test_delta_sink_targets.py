@@ -65,6 +65,15 @@ def test_a_column_of_another_case(spark: SparkSession, queue: str, tmp_path: Pat
     assert values(table) == []
 
 
+def test_a_column_of_the_source_of_another_case(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """It would hold nulls: nothing that looks for the message's offset would find the row."""
+    table = tmp_path / "t"
+    spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, _OFFSET BIGINT) USING delta")
+    with pytest.raises(StreamingQueryException, match="its column _OFFSET differs from _offset by case"):
+        run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(table))
+    assert values(table) == []
+
+
 def test_no_column_is_added_if_another_is_wrong(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table = tmp_path / "t"
     spark.sql(f"CREATE TABLE delta.`{table}` (v STRING) USING delta")

@@ -97,6 +97,9 @@ def _rows(
                 f"{state.delivered(partition_id, acks)}, up to which the partition was delivered",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
-        if offset > (state.position(partition_id, acks) or 0):
+        position = state.position(partition_id, acks) or 0
+        if offset > max(position, acks.delivered(partition_id, own.lineage_epoch)):
+            refused.append(partition)  # delivered to an earlier owner, or before a reset
+        elif offset > position:
             rows.append(AckRow(incarnation, 0, *partition_id, own.epoch, offset, offset))
     return rows, refused

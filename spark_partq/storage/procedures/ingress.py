@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spark_partq.core import arguments
+from spark_partq.core.errors import IngressDisabledError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
@@ -29,3 +30,11 @@ def set_ingress(queue: Queue, enabled: bool) -> QueueState:
         return decide.set_ingress(state, enabled)
 
     return queue.control.decide(facts)
+
+
+def ingress_disabled(queue: str) -> IngressDisabledError:
+    return IngressDisabledError(
+        f"queue {queue!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
+        "the query, or run the command, again once ingress is enabled: the batch is then written",
+        queue=queue,
+    )

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from spark_partq.core.errors import IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
+from spark_partq.storage.procedures.ingress import ingress_disabled
 from spark_partq.storage.procedures.missing_stuck import write_missing
 from spark_partq.storage.procedures.place import place_again, place_unnamed_again
 from spark_partq.storage.procedures.prepared import Prepared, Result, by_partition
@@ -229,11 +229,7 @@ class Producer:
         rejects = queue.state.settings.reject_to_sender == "including_when_shutdown"
         # Messages must be in a dead-message queue if the group's history says so.
         if messages is None or rejects or queue.state.holds_dead_messages:
-            raise IngressDisabledError(
-                f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
-                "the query, or run the command, again once ingress is enabled: the batch is then written",
-                queue=queue.name,
-            )
+            raise ingress_disabled(queue.name)
         state = queue.state
         return Manifest(_NO_NAME, None, state.generation, state.partition_count, discarded=messages())
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +27,11 @@ from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.arrow import arrow_schema, in_schema, rows_of
 from spark_partq.storage.procedures.consume.left_out import DEAD, EXPIRED, HELD
 from spark_partq.storage.procedures.deliver_range import Source, deliver_range, delivered_to
+from spark_partq.storage.procedures.ingress import ingress_disabled
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
 from spark_partq.storage.procedures.release_keys import release_keys
+from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -41,8 +42,6 @@ from spark_partq.storage.store import Store
 _READER = "redrive"
 # The reasons of planners that leave a message out. An application that rejects a message may give any reason.
 _PUT_ASIDE = DEAD, HELD, EXPIRED
-
-_log = logging.getLogger("spark_partq")
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,11 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
 
 
 def redrive(store: Store, name: str) -> dict[str, int]:
-    """Append all messages of a dead-message queue that were not yet put back to the queues from which they came.
+    """Append the messages of a dead-message queue that were not yet put back to the queues from which they came.
 
-    They are new messages there, behind the messages that the queues have by now. The call may be killed and run again, and run twice at
-    once. Keys that were held back are no longer held (`release_keys`). If `name` is a queue that has a dead-message queue, messages of
-    queues that do not exist stay in the dead-message queue.
+    If `name` is a queue that has a dead-message queue, only messages of this queue; if it is the dead-message queue, all. They are new messages there, behind
+    the messages that the queues have by now. The call may be killed and run again, and run twice at once. Keys that were held back are no longer held
+    (`release_keys`).
 
     Returns
     -------
@@ -143,29 +142,31 @@ def redrive(store: Store, name: str) -> dict[str, int]:
 
     Raises
     ------
-    QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
-        Before anything is put back, if `name` is the dead-message queue and a queue from which messages came does not exist.
-    KeysHeldError
-        Before anything is put back, if a queue holds keys back, and other messages may come before those that are put back.
-    IngressDisabledError
-        If a queue with dead_letter_order=skip takes no messages now, whatever its reject_to_sender says: no dead message is discarded. What was put
-        back into other queues before is not put back again.
-    SchemaMismatchError
+    QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError
     QueueFencedError, ReplicaError
         If a queue is a replica, or its replica took over.
+    IngressDisabledError
+        If a queue with dead_letter_order=skip takes no messages now, whatever its reject_to_sender says: no dead message is discarded.
+    ClockSkewError
+        Each of these before anything is put back, and before a key is no longer held. If one comes after that, as the cause is new, what was put back before is
+        not put back again.
+    KeysHeldError
+        Before anything is put back, if a queue holds keys back, and other messages may come before those that are put back.
     """
     queue = open_dead_letters(store, name)
     # The queue that was named may hold keys although no message is left to put back: dead messages may have been deleted, or removed by
     # age.
     named = {} if name == queue.name else {name: open_queue(store, name)}
-    origins, ends, last = _origins(queue)
+    origins, ends, last = _origins(queue, named)
     while True:
-        targets = _targets(queue, origins, name)
+        targets = _targets(queue, origins)
         asked = {**named, **targets}
+        for target in targets.values():
+            _check_takes(target)
         released = release_keys([(target, origins.get(origin, ())) for origin, target in asked.items()])
         if not released:
             break  # messages that are put aside from here on hold their keys
-        before, (origins, ends, last) = last, _origins(queue)
+        before, (origins, ends, last) = last, _origins(queue, named)
         # Queues that hold keys back get no more dead messages: their groups have read all messages, and no producer writes.
         holding = [name for name, target in asked.items() if target.state.settings.dead_letter_order != "skip"]
         if all(last.get(name) == before.get(name) for name in holding):
@@ -173,21 +174,14 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
 
 
-def _targets(queue: Queue, origins: Iterable[str], name: str) -> dict[str, Queue]:
-    """The queues to which messages are to be put back. `name`: the queue that the user has named.
+def _targets(queue: Queue, origins: Iterable[str]) -> dict[str, Queue]:
+    """The queues to which messages are to be put back.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, SchemaMismatchError
     """
-    targets = {}
-    for origin in origins:
-        try:
-            targets[origin] = open_queue(queue.store, origin)
-        except QueueNotFoundError:
-            if name in (origin, queue.name):
-                raise
-            _log.warning("queue %s does not exist: its messages stay in dead-message queue %s", origin, queue.name)
+    targets = {origin: open_queue(queue.store, origin) for origin in origins}
     for origin, target in targets.items():
         check_same_columns(
             target.state.schema,
@@ -200,6 +194,23 @@ def _targets(queue: Queue, origins: Iterable[str], name: str) -> dict[str, Queue
         )
         _check_nothing_is_cut(queue, target)
     return targets
+
+
+def _check_takes(origin: Queue) -> None:
+    """Refuse what a commit would refuse later, when no key is held any more.
+
+    Raises
+    ------
+    IngressDisabledError, ClockSkewError
+    """
+    if _heeds_ingress(origin) and not origin.state.ingress:
+        raise ingress_disabled(origin.name)
+    checked_ms(origin.store, origin.name, origin.state.settings.max_clock_skew_ms, "nothing is put back")
+
+
+def _heeds_ingress(origin: Queue) -> bool:
+    """A queue that holds keys back takes no messages of producers during a redrive, and its ingress is disabled."""
+    return origin.state.settings.dead_letter_order == "skip"
 
 
 def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
@@ -228,9 +239,7 @@ def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
 
 def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
     """Put back messages below these ends. For later ones it is unknown whether groups have read all messages of the queue."""
-    # A queue that holds keys back takes no messages of producers during a redrive, and its ingress is disabled.
-    heed_ingress = origin.state.settings.dead_letter_order == "skip"
-    target = PositionsQueue(origin, redriven_sink(queue.name), heed_ingress)
+    target = PositionsQueue(origin, redriven_sink(queue.name), _heeds_ingress(origin))
     put_back = 0
     for table, part in _parts(queue, _redriven_to(queue, origin.name), ends):
         of_part = 0
@@ -249,8 +258,15 @@ def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
     return put_back
 
 
-def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[str, dict[int, int]]]:
+def _origins(
+    queue: Queue, named: Collection[str]
+) -> tuple[dict[str, set[str]], dict[int, int], dict[str, dict[int, int]]]:
     """What the files of a dead-message queue hold: the queues with messages to put back, how far was searched, and the last messages.
+
+    Parameters
+    ----------
+    named : collection of str
+        The queues that are meant; all if empty.
 
     Returns the queues, each with the groups that put these messages aside (rejected messages count for no group); the ends of
     the partitions that were searched; and, by queue and partition, the offset of the queue's last dead message.
@@ -271,6 +287,8 @@ def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[st
                 last_of.setdefault(name, {})[table.partition] = at
     found = {}
     for name, of in sorted(last.items()):
+        if named and name not in named:
+            continue
         _finish(queue, name)
         positions = _redriven_to(queue, name)
         left = [(group, aside) for (number, group, aside), at in of.items() if at >= positions.get(number, 0)]

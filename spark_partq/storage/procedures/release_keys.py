@@ -34,7 +34,7 @@ def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> bool:
     KeysHeldError
         Before anything is changed, if producers may write to such a queue, such a group has messages left there, or messages are stuck in its
         parent. These may be later messages of the keys, and would come before those that are put back. A group that is given messages at this moment may be refused after other
-        groups have released their keys; nothing was put back then, either.
+        groups have released their keys; nothing more is put back then, either.
     """
     queues = [queue for queue, _ in aside]
     for queue in queues:
@@ -99,7 +99,7 @@ def _check_read(queue: Queue, group: Group, ends: dict[int, int]) -> None:
 def _not_read(queue: Queue, group: Group) -> KeysHeldError:
     return KeysHeldError(
         f"group {group.name!r} has not read all messages of queue {queue.name!r}, and later messages of keys that the group holds back may be among "
-        "them; nothing was put back. Run this again when the group's lag is 0; a group that nobody uses any more blocks it until it is deleted",
+        "them; nothing more was put back. Run this again when the group's lag is 0; a group that nobody uses any more blocks it until it is deleted",
         queue=queue.name,
         group=group.name,
     )

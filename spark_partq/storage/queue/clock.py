@@ -105,8 +105,13 @@ def measured_ms(store: Store, queue: str) -> int:
     return store.clock_ms(f"{queue_folder(queue)}/control")
 
 
-def checked_ms(store: Store, queue: str, max_skew_ms: int) -> int:
+def checked_ms(store: Store, queue: str, max_skew_ms: int, so: str = "nothing is removed") -> int:
     """The store's time, milliseconds since 1970, if it is about this machine's, by which removed files and decisions are dated.
+
+    Parameters
+    ----------
+    so : str
+        What does not happen otherwise; for the error.
 
     Raises
     ------
@@ -116,7 +121,7 @@ def checked_ms(store: Store, queue: str, max_skew_ms: int) -> int:
     store_ms = measured_ms(store, queue)
     skew_ms = max(before_ms - store_ms, store_ms - store.now_ms() - _TICK_MS)
     if skew_ms > max_skew_ms:
-        raise skewed(store, queue, skew_ms, max_skew_ms, "nothing is removed")
+        raise skewed(store, queue, skew_ms, max_skew_ms, so)
     return store_ms
 
 

@@ -8,12 +8,13 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.events import Leave
+from spark_partq.core.ids import QueuePartition
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.procedures.acknowledge import Claim, acknowledge
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
-from tests.helpers import eventually, group_state, position, put
+from tests.helpers import eventually, group_state, opened, position, put
 from tests.planners import Query
 
 
@@ -56,6 +57,32 @@ def test_what_is_not_acknowledged_comes_again(store: str) -> None:
         assert end is not None and (end.ranges["q", 0].start, end.ranges["q", 0].end) == (2, 5)
     finally:
         again.leave()
+
+
+def test_a_late_acknowledgement_does_not_undo_a_reset(store: str) -> None:
+    """H4: also one that names no epoch, in the driver where the query runs again; the messages that it was given since then count."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(20))
+    options = {"manual_acknowledgement": True}
+    before = Query(store, "a", **options)
+    assert before.next() == {0: (0, 20)}
+    assert acknowledge(Store(store), "g", {("q", 0): 5}, claims=claims(store)) == []
+    before.leave()
+    partq.reset_offsets(store, "g", "earliest")
+    again = Query(store, "a", **options)
+    assert again.next(Limits(max_rows=3)) == {0: (0, 3)}
+    assert acknowledge(Store(store), "g", {("q", 0): 20}, claims=claims(store)) == [("q", 0)]
+    assert position(store, "g", 0) == 0
+    assert acknowledge(Store(store), "g", {("q", 0): 3}, claims=claims(store)) == []
+    assert position(store, "g", 0) == 3
+    again.leave()
+
+
+def claims(store: str) -> dict[QueuePartition, Claim]:
+    """What the driver of the query that owns the partition says of it."""
+    queue_id = opened(store).state.queue_id
+    own = group_state(store).partitions[queue_id, 0]
+    return {("q", 0): (queue_id, 0, own.epoch, own.incarnation)}
 
 
 def test_what_its_queue_has_no_longer_is_refused(store: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -54,8 +55,8 @@ def test_put_back_of_what_is_put_aside_meanwhile(store: str, monkeypatch: pytest
     producing.put(("c", 3), ("c", 4))
     origins, acts = redriving._origins, [query.run]
 
-    def searched(queue: Queue) -> Any:
-        found = origins(queue)
+    def searched(queue: Queue, named: Collection[str]) -> Any:
+        found = origins(queue, named)
         if acts:
             acts.pop()()
         return found
@@ -68,7 +69,8 @@ def test_put_back_of_what_is_put_aside_meanwhile(store: str, monkeypatch: pytest
     assert query.of("c") == [3, 4, 5]
 
 
-def test_put_back_waits_for_no_other_queue(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["q", "dead"])
+def test_put_back_waits_for_no_other_queue(store: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A group of another queue that shares the dead-message queue puts something aside whenever that is searched."""
     make(store)
     partq.create_queue(store, "other", "k string, v bigint", key="k", partitions=1, dead_letter_queue="dead")
@@ -78,12 +80,12 @@ def test_put_back_waits_for_no_other_queue(store: str, monkeypatch: pytest.Monke
     query.run()
     other, origins, found = opened(store, "other"), redriving._origins, list[int]()
 
-    def searched(queue: Queue) -> Any:
+    def searched(queue: Queue, named: Collection[str]) -> Any:
         at = len(found)
         DeadLetters(other.store, "dead", "h").send(other, other.table(0), 1, DeadMessages(at, at + 1, "dead", 2))
         found.append(at)
-        return origins(queue)
+        return origins(queue, named)
 
     monkeypatch.setattr(redriving, "_origins", searched)
-    put_back(store)
+    put_back(store, name)
     assert len(found) == 2 and [m.payload["v"] for m in partq.dead_letters(store, "q") if m.redriven][:2] == [1, 2]

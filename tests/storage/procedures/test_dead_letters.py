@@ -258,8 +258,8 @@ def test_a_redrive_goes_on_in_the_midst_of_a_file(store: str) -> None:
     with mock.patch.object(redriving, "_parts", return_value=[(table, replace(part, last_row=2))]):
         assert redriving._redrive(found, origin, ends) == 2
     assert [m.redriven for m in partq.dead_letters(store, "q")] == [True, True, False, False, False, False]
-    assert partq.redrive(store, "r") == {"q": 1, "r": 3}
-    assert partq.redrive(store, "r") == {}
+    assert partq.redrive(store, "dead") == {"q": 1, "r": 3}
+    assert partq.redrive(store, "dead") == {}
     for name in ("q", "r"):
         values = [v for rows in stored(store, name).values() for v in rows]
         assert sorted(values) == sorted([*range(10), 2, 3, 4])
@@ -297,10 +297,13 @@ def stored(store: str, name: str) -> dict[int, list[int]]:
     }
 
 
-def test_a_queue_that_shared_the_dead_message_queue_was_deleted(store: str) -> None:
-    """`redrive` of a queue that exists puts its messages back, and leaves the messages of the deleted queue."""
+@pytest.mark.parametrize("again", ["", "v bigint", "v string"])
+def test_a_queue_that_shared_the_dead_message_queue_was_deleted(store: str, again: str) -> None:
+    """`redrive` of a queue puts its messages back, and leaves the others: of a deleted queue, also if another one has its name by now."""
     dead_of_two_queues(store)
     partq.delete_queue(store, "r")
+    if again:
+        partq.create_queue(store, "r", again, key="v", partitions=1, dead_letter_queue="other")
     assert partq.redrive(store, "q") == {"q": 3}
     assert partq.redrive(store, "q") == {}
     assert sorted(m.origin["origin_queue"] for m in partq.dead_letters(store, "q") if not m.redriven) == ["r"] * 3
@@ -318,7 +321,7 @@ def test_a_redrive_that_cannot_be(store: str) -> None:
         partq.SchemaMismatchError,
         match="dead-message queue 'dead' does not have the columns of queue 'r', from which messages came",
     ):
-        partq.redrive(store, "q")
+        partq.redrive(store, "dead")
     assert not any(m.redriven for m in partq.dead_letters(store, "q"))
     put(store, 0, ["x"], queue="r", type_=pa.string())
     with pytest.raises(
@@ -338,7 +341,8 @@ def test_redrive(store: str) -> None:
         queue.table(0).refresh()
         DeadLetters(Store(store), "dead", "g").send(queue, queue.table(0), 1, DeadMessages(3, 9, "dead", 1))
     before = {name: partq.describe_queue(store, name).depth for name in ("q", "r")}
-    assert partq.redrive(store, "q") == {"q": 6, "r": 6}
+    assert partq.redrive(store, "q") == {"q": 6}
+    assert partq.redrive(store, "dead") == {"r": 6}
     assert partq.redrive(store, "dead") == {}
     assert all(m.redriven for m in partq.dead_letters(store, "dead"))
     assert {name: partq.describe_queue(store, name).depth - n for name, n in before.items()} == {"q": 6, "r": 6}

@@ -28,10 +28,10 @@ from tests.storage.procedures.test_dead_letters import _NOTHING
 Message = tuple[str | None, int]
 
 
-def make(store: str, partitions: int = 2, **settings: Any) -> None:
+def make(store: str, partitions: int = 2, queue: str = "q", **settings: Any) -> None:
     settings = {"max_deliveries": 2, "dead_letter_queue": "dead", "dead_letter_order": "hold", **settings}
     partq.create_queue(
-        store, "q", "k string, v bigint", key="k", partitions=partitions, rebalance_delay_ms=0, **settings
+        store, queue, "k string, v bigint", key="k", partitions=partitions, rebalance_delay_ms=0, **settings
     )
 
 
@@ -107,9 +107,9 @@ def dead(store: str, redriven: bool = False) -> list[tuple[str | None, int, str]
     ]
 
 
-def put_back(store: str) -> dict[str, int]:
+def put_back(store: str, name: str = "q") -> dict[str, int]:
     partq.set_ingress(store, "q", False)
-    found = partq.redrive(store, "q")
+    found = partq.redrive(store, name)
     partq.set_ingress(store, "q", True)
     return found
 

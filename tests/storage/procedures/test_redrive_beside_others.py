@@ -6,8 +6,12 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.procedures import redrive
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.procedures.scale import start, step
+from spark_partq.storage.store import Store
 from tests.helpers import opened
+from tests.replicas import there_fixture  # noqa: F401
+from tests.storage.procedures.test_clocks import wrong_by
 from tests.storage.procedures.test_held_keys import Producing, Query, dead, make
 
 
@@ -40,6 +44,49 @@ def test_a_drain_enables_ingress_by_itself(store: str) -> None:
     producing.put(("a", 2))
     query.run()
     assert query.of("a") == [1, 2]
+
+
+def test_a_refusal_leaves_the_keys_held(store: str) -> None:
+    """Order with `hold`: what is refused before anything is put back changes nothing, so later messages of the key are held as before."""
+    producing, query = held(store, partitions=1)
+    make(store, 1, queue="skips", dead_letter_order="skip", max_deliveries=None)
+    producing_there = Producing(store, "skips")
+    producing_there.put(("a", 1))
+    queue = opened(store, "skips")
+    queue.table(0).refresh()
+    DeadLetters(Store(store), "dead", "g").send(queue, queue.table(0), 1, DeadMessages(0, 1, "rejected", 1))
+    partq.set_ingress(store, "q", False)
+    with wrong_by(86_400), pytest.raises(partq.ClockSkewError, match="nothing is put back"):
+        partq.redrive(store, "q")
+    partq.set_ingress(store, "skips", False)
+    with pytest.raises(partq.IngressDisabledError, match="'skips'"):
+        partq.redrive(store, "dead")
+    partq.set_ingress(store, "q", True)
+    producing.put(("a", 2))
+    query.run()
+    assert query.of("a") == []
+    partq.set_ingress(store, "q", False)
+    assert partq.redrive(store, "q") == {"q": 2}
+    query.run()
+    assert query.of("a") == [1, 2]
+
+
+def test_another_queue_of_the_dead_message_queue_was_taken_over(store: str, there: str) -> None:
+    """Its replica was promoted: that stops no other queue."""
+    _, query = held(store, partitions=1)
+    make(store, 1, queue="taken")
+    Producing(store, "taken").put(("a", 1))
+    queue = opened(store, "taken")
+    queue.table(0).refresh()
+    DeadLetters(Store(store), "dead", "g").send(queue, queue.table(0), 1, DeadMessages(0, 1, "rejected", 1))
+    partq.replicate(store, "taken", there)
+    partq.promote(there, "taken")
+    partq.set_ingress(store, "q", False)
+    with pytest.raises(partq.QueueFencedError):
+        partq.redrive(store, "dead")
+    assert partq.redrive(store, "q") == {"q": 1}
+    query.run()
+    assert query.of("a") == [1]
 
 
 def test_later_messages_of_the_key_are_stuck(store: str) -> None:

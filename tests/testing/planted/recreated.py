@@ -99,6 +99,6 @@ def a_wrong_clock_dates_messages(original, clock):
     "storage.queue.clock:checked_ms",
     test=lambda: in_a_store(clocks.test_maintenance_with_a_wrong_clock, clocks.YEAR_S),
 )
-def maintenance_goes_by_its_own_clock(original, store, queue, max_skew_ms):
+def maintenance_goes_by_its_own_clock(original, store, queue, max_skew_ms, *so):
     """What is young by the store's clock is removed by a machine whose clock is ahead."""
     return store.now_ms()

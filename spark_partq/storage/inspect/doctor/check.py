@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import NewerStoreError, PartqError, StoreUnavailableError
 from spark_partq.core.stored import MALFORMED
-from spark_partq.storage.files import FileMissing
+from spark_partq.storage.files import FileMissing, is_temporary
 from spark_partq.storage.inspect.doctor.findings import FAULT, WARNING, Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.store import Store
@@ -22,6 +22,9 @@ RESTORE_GROUP = (
 NEXT_SYNC = (
     "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
 )
+
+# The names of files of a first commit begin with this.
+_FIRST = f"{0:020d}-"
 
 
 class Check:
@@ -90,6 +93,10 @@ class Check:
             more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             self.fault(f"of {len(live)} files, {'; '.join(sorted(wrong)[:3])}{more}", remedy)
         return not wrong
+
+    def has_only_first_files(self, folder: str) -> bool:
+        """Whether a table without a log has no file of a later commit than the first: a process that made it may have ended before that commit."""
+        return all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder))
 
     def files(self, folder: str) -> dict[str, int]:
         return {info.name: info.size for info in self.store.files.list_files(folder)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import CorruptTableError, PartqError, StoreUnavailableError
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
-from spark_partq.storage.files import is_temporary
+from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group
@@ -24,8 +25,6 @@ from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
 
 _MOMENTS_S = 0.5
-# The names of files of a first commit begin with this.
-_FIRST = f"{0:020d}-"
 
 
 class GroupCheck(Check):
@@ -88,7 +87,10 @@ class GroupCheck(Check):
 
     def _acks_there(self) -> Acks | None:
         told = map(deletions_before, self.store.names(group_folder(self.name)))
-        deletions = max((number for number in told if number is not None), default=0)  # older ones are being removed
+        found = [number for number in told if number is not None]
+        deletions = max(found, default=0)  # older ones are being removed
+        if found and self._is_deleted_since(deletions):
+            return Acks()
         table = AckTable(self.store, self.name, deletions)
         folder = table.folder
         if not table.exists():
@@ -102,6 +104,17 @@ class GroupCheck(Check):
             return None
         return table.acks if self.readable(table.refresh, RESTORE_GROUP) else None
 
+    def _is_deleted_since(self, deletions: int) -> bool:
+        """Whether the group was deleted more often than so: then the acknowledgements that are there are being removed."""
+        group = Group(self.store, self.name)
+        with contextlib.suppress(PartqError, *MALFORMED):  # the check of the facts reports it
+            group.refresh_control()
+        if group.state.deletions <= deletions:
+            return False
+        if not group.state.queues:  # else it is in use again, and nothing of these acknowledgements counts
+            self.warn("its deletion was interrupted", "unless that is under way just now, delete it again to finish it")
+        return True
+
     def _beats_by_now(self) -> bool:
         """Whether a member that joined after the acknowledgements were read has sent a heartbeat since."""
         acks = self._read_acks()
@@ -114,7 +127,7 @@ class GroupCheck(Check):
         """
         if self._replicas:
             self.warn(f"its {table} table has no log yet", NEXT_SYNC)
-        elif not existed and all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
+        elif not existed and self.has_only_first_files(folder):
             what = f"its {table} table has no log and no file of a later commit than the first: the process that made it ended before that"
             self.warn(what, "nothing, if nobody has removed the log: the next query of the group makes the table")
         elif self._unseen:

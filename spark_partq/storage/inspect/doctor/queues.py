@@ -54,8 +54,11 @@ class QueueCheck(Check):
         if "_delta_log" not in self.store.names(folder):
             if replica:
                 self._warn_of_half_made()
-                return
-            self.fault("its control table has no log any more", RESTORE.format(folder))
+            elif set(names) == {"control"} and self.has_only_first_files(folder):
+                remedy = f"create it again, or remove the folder {queue_folder(self.name)}"
+                self.warn("the process that created it ended before its first commit", remedy)
+            else:
+                self.fault("its control table has no log any more", RESTORE.format(folder))
             return
         try:
             state = queue_state(self.store, self.name)
@@ -91,6 +94,7 @@ class QueueCheck(Check):
             self.fault(f"its facts are numbered {numbers}: some are missing or doubled", RESTORE.format(folder))
         if not replica:  # else the groups may come with the next pass
             self._check_groups(state)
+            self._check_dead_letter_queue(state.settings.dead_letter_queue)
         queue = open_queue(self.store, self.name)
         if not replica and (stuck := told_of_stuck(queue)):
             self.warn(stuck, f"copy them into the partitions: spark-partq copy-stuck {self.name}")
@@ -131,6 +135,14 @@ class QueueCheck(Check):
                     self.warn(what, NEXT_SYNC)
                 else:
                     self.fault(f"{what}: producers wait for it", RESTORE.format(table.folder))
+
+    def _check_dead_letter_queue(self, name: str | None) -> None:
+        """Check that there is a dead-message queue, which somebody may have deleted: without it queries stop at the first dead message."""
+        if name is not None and not self.store.names(queue_folder(name)):
+            self.warn(
+                f"there is no dead-message queue {name}, so no query can put a message aside",
+                f"make it again: spark-partq alter-queue {self.name} --set dead_letter_queue={name}",
+            )
 
     def _check_groups(self, state: QueueState) -> None:
         """Check that every attached group reads the queue. Otherwise the queue keeps messages that no query reads."""
