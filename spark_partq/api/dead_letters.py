@@ -32,7 +32,7 @@ def reject(
         Why the messages are rejected, for people to read. A text of 1 to 10,000 characters that is the same for the same kind of fault; or a
         column, for at most one call in a micro-batch.
     store : path or Store, optional
-        The store of the queue. None is the store that the query reads; this process knows that store only if it may open a local socket.
+        The store of the queues. None is the store that the query reads.
 
     Raises
     ------

@@ -264,7 +264,7 @@ def queue_ends(batch: DataFrame, planned: MicroBatch, places: Collection[Partiti
 def open_sources(batch: DataFrame, planned: MicroBatch) -> Iterator[Queue]:
     """The queues of a micro-batch that can be opened."""
     ids = {position.queue_id: name for (name, _), position in planned.positions.items()}
-    for store in _stores(batch):
+    for store in stores_read(batch):
         for queue_id, name in sorted(ids.items()):
             with contextlib.suppress(PartqError):  # the planner reports the error
                 queue = open_queue(store, name)
@@ -272,7 +272,7 @@ def open_sources(batch: DataFrame, planned: MicroBatch) -> Iterator[Queue]:
                     yield queue
 
 
-def _stores(batch: DataFrame) -> list[Store]:
+def stores_read(batch: DataFrame) -> list[Store]:
     """The stores of the queues that the running query reads."""
     return list({option.store.uri: option.store for option in _run_of(*_running(batch)).options}.values())
 

@@ -12,8 +12,14 @@ from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.payload.schema import Struct, check_same_columns, quoted, with_columns
 from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
-from spark_partq.spark.driver import Driver
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, writing_once
+from spark_partq.spark.micro_batch import (
+    MicroBatch,
+    check_traceable,
+    micro_batch,
+    queue_ends,
+    stores_read,
+    writing_once,
+)
 from spark_partq.spark.sink import append_once
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -25,11 +31,11 @@ _TOLD = ("_enqueued_at", "timestamp"), ("_redelivered", "boolean")
 
 
 def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
-    """See `api.sinks.reject`."""
+    """See `api.dead_letters.reject`."""
     name = _name_of(reason)
     planned = micro_batch(rows)
     check_traceable(rows)
-    opened = store or _store_of(planned.group)
+    opened = store or _store_of(rows, planned.group)
     by_target = _by_dead_letter_queue(opened, planned)
     for queues in by_target.values():
         for queue in queues:
@@ -79,17 +85,16 @@ def _name_of(reason: str | Column) -> str:
     return sha256(reason.encode()).hexdigest()[:16]
 
 
-def _store_of(group: str) -> Store:
-    """The store that the group's queries in this process read."""
-    driver = Driver.started()
-    found = sorted({session.store for session in driver.sessions(group)}) if driver is not None else []
+def _store_of(rows: DataFrame, group: str) -> Store:
+    """The store that the query reads."""
+    found = stores_read(rows)
     if len(found) != 1:
+        read = " and ".join(sorted(store.uri for store in found))
         raise InvalidArgumentError(
-            f"group {group!r} reads {' and '.join(found) or 'a store that this process does not know'}; name the store: "
-            "reject(rows, reason, store=...)",
+            f"group {group!r} reads {read or 'a store that this process does not know'}; name the store: reject(rows, reason, store=...)",
             group=group,
         )
-    return Store(found[0])
+    return found[0]
 
 
 def _by_dead_letter_queue(store: Store, planned: MicroBatch) -> dict[str, list[Queue]]:
