@@ -131,9 +131,8 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
 def redrive(store: Store, name: str) -> dict[str, int]:
     """Append the messages of a dead-message queue that were not yet put back to the queues from which they came.
 
-    If `name` is a queue that has a dead-message queue, only messages of this queue; if it is the dead-message queue, all. They are new messages there, behind
-    the messages that the queues have by now. The call may be killed and run again, and run twice at once. Keys that were held back are no longer held
-    (`release_keys`).
+    If `name` is the dead-message queue, it appends all of them; else only those of queue `name`. They are new messages there, behind the messages that the
+    queues have by now. The call may be killed and run again, and run twice at once. Keys that were held back are no longer held (`release_keys`).
 
     Returns
     -------
@@ -148,8 +147,8 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     IngressDisabledError
         If a queue with dead_letter_order=skip takes no messages now, whatever its reject_to_sender says: no dead message is discarded.
     ClockSkewError
-        Each of these before anything is put back, and before a key is no longer held. If one comes after that, as the cause is new, what was put back before is
-        not put back again.
+        All these errors come before anything is put back and before a key is released. If their cause comes up only later, messages that were put back before
+        are not put back again.
     KeysHeldError
         Before anything is put back, if a queue holds keys back, and other messages may come before those that are put back.
     """
@@ -209,7 +208,7 @@ def _check_takes(origin: Queue) -> None:
 
 
 def _heeds_ingress(origin: Queue) -> bool:
-    """A queue that holds keys back takes no messages of producers during a redrive, and its ingress is disabled."""
+    """Whether a redrive needs the queue's ingress. With `hold` ingress is disabled during a redrive, so that no producer writes in between."""
     return origin.state.settings.dead_letter_order == "skip"
 
 
