@@ -141,19 +141,19 @@ HELD_KEYS = Metric(
     "Keys that the group holds back, because a message of each is dead.",
 )
 REBALANCES = Metric(
-    "partq_group_rebalances_total", "counter", _GROUP, "Rebalances that began since the exporter started."
+    "partq_group_rebalances_total", "counter", _GROUP, "Rebalances that began since the exporter first saw the group."
 )
 ENDED_HANDOFFS = Metric(
     "partq_group_handoffs_total", "counter", ("group", "result"),
-    "Handoffs that ended since the exporter started: released in time, forced as the time ran out, or cancelled.",
+    "Handoffs that ended since the exporter first saw the group: released in time, forced as the time ran out, or cancelled.",
 )  # fmt: skip
 REDELIVERED = Metric(
     "partq_group_redelivered_messages_total", "counter", _GROUP,
-    "Messages that were delivered and not acknowledged when an owner lost the partition, each time, since the exporter started.",
+    "Messages that were delivered and not acknowledged when an owner lost the partition, each time, since the exporter first saw the group.",
 )  # fmt: skip
 SKIPPED = Metric(
     "partq_group_skipped_messages_total", "counter", ("group", "reason"),
-    "Messages that were left out since the exporter started: dead (delivered too often), held (behind a dead one of their key) or expired.",
+    "Messages that were left out since the exporter first saw the group: dead (delivered too often), held (behind a dead one of their key) or expired.",
 )  # fmt: skip
 
 RETRIES = Metric(

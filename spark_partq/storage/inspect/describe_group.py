@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import PartqError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.group.facts import Kind, PartitionState
 from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
@@ -210,22 +210,38 @@ def describe_group(store: Store, name: str) -> GroupDescription:
     Raises
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
+        If the group, or each of its queues, cannot be read.
     """
     group = open_group(store, name, deleted=True)
     state = group.state
     facts = group.recent_facts(RECENT_FACTS)
     if not state.exists:
         return _dead(group, facts)
-    return described(group, queues_of(store, group), facts)
+    queues, unread = queues_of(store, group)
+    return described(group, queues, facts, unread)
 
 
-def queues_of(store: Store, group: Group) -> dict[str, Queue]:
-    """The queues that a group reads and that exist, by id, refreshed."""
-    opened = {queue_id: _open(store, known.name, queue_id) for queue_id, known in group.state.queues.items()}
-    found = {queue_id: queue for queue_id, queue in opened.items() if queue is not None}
-    for queue in found.values():
-        queue.refresh()
-    return found
+def queues_of(store: Store, group: Group) -> tuple[dict[str, Queue], dict[str, PartqError]]:
+    """The queues that a group reads and that exist, by id, refreshed; and by name those that cannot be read, and why.
+
+    Raises
+    ------
+    PartqError
+        If none can be read.
+    """
+    found: dict[str, Queue] = {}
+    unread: dict[str, PartqError] = {}
+    for queue_id, known in group.state.queues.items():
+        try:
+            queue = _open(store, known.name, queue_id)
+            if queue is not None:
+                queue.refresh()
+                found[queue_id] = queue
+        except PartqError as error:
+            unread[known.name] = error
+    if unread and not found:
+        raise next(iter(unread.values()))
+    return found, unread
 
 
 def described(

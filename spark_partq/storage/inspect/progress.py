@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from spark_partq.core.group.observer import Observer
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.describe_group import described, queues_of
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.store import Store
 
 # Shorter than the longest time that counts as watched, so that a silent member is found after its session timeout.
@@ -63,18 +62,18 @@ def check_progress(store: Store, name: str, within_s: float) -> Progress:
     Raises
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
+        If the group cannot be read, or has nothing to read in the queues that can be read, and another cannot be read.
     """
     return _Watch(store, name).run(within_s)
 
 
 class _Watch:
     def __init__(self, store: Store, name: str) -> None:
-        self._runtime = store.runtime
+        self._store, self._runtime = store, store.runtime
         self._began_s = self._runtime.monotonic_s()
         self._group, self._observer = open_group(store, name, deleted=True), Observer()
-        self._queues: Mapping[str, Queue] = queues_of(store, self._group)
         self._first = self._positions()
-        self._lag = described(self._group, self._queues, ()).lag if self._group.state.exists else 0
+        self._lag = self._lag_now() if self._group.state.exists else 0
 
     def run(self, within_s: float) -> Progress:
         group = self._group
@@ -93,7 +92,10 @@ class _Watch:
         """The result; None as long as the group may still make progress."""
         group = self._group
         due = self._observer.due(group.state, group.acks, int(self._runtime.monotonic_s() * 1000))
-        state = condition(group.state, [event.instance for event in due if isinstance(event, Leave)])
+        expired = [event.instance for event in due if isinstance(event, Leave)]
+        state = condition(
+            group.state, () if is_copy(group) else expired
+        )  # of a copy the heartbeats come with the passes
         if state is GroupCondition.DEAD:
             return self._progress(state, False, "it was deleted")
         if not self._lag:
@@ -103,24 +105,34 @@ class _Watch:
             return self._progress(
                 state, True, f"it has acknowledged {_messages(acknowledged)} within {self._waited_s:.1f} s"
             )
-        left = f"{_messages(self._lag)} {'is' if self._lag == 1 else 'are'} left"
+        why = self._stands_still(state, within_s)
+        if why is None:
+            return None
+        # What it had to read may have gone meanwhile: with a partition that was drained, with its queue, or as it was too old.
+        if not self._first.keys() <= group.state.partitions.keys() or not self._lag_now():
+            return self._progress(
+                state, True, "messages that it had to read were removed, or their partition was drained"
+            )
+        return self._progress(
+            state, False, f"{_messages(self._lag)} {'is' if self._lag == 1 else 'are'} left, and {why}"
+        )
+
+    def _stands_still(self, state: GroupCondition, within_s: float) -> str | None:
+        """Why the group does not make progress; None as long as it still may."""
         if state is GroupCondition.EMPTY:
-            return self._progress(
-                state,
-                False,
-                f"{left}, and no query is in the group. Start one; spark-partq history {group.name} says why the last one left",
-            )
+            return f"no query is in the group. Start one; spark-partq history {self._group.name} says why the last one left"
         if state is GroupCondition.EXPIRED:
-            return self._progress(
-                state, False, f"{left}, and no member was heard of for its session timeout. Start its queries again"
-            )
+            return "no member was heard of for its session timeout. Start its queries again"
         if self._waited_s >= within_s:
-            return self._progress(
-                state,
-                False,
-                f"{left}, and none was acknowledged within {within_s:g} s. spark-partq explain says what a partition waits for",
-            )
+            return f"none was acknowledged within {within_s:g} s. spark-partq explain says what a partition waits for"
         return None
+
+    def _lag_now(self) -> int:
+        queues, unread = queues_of(self._store, self._group)
+        lag = described(self._group, queues, (), unread).lag
+        if unread and not lag:
+            raise next(iter(unread.values()))
+        return lag
 
     def _progress(self, state: GroupCondition, healthy: bool, why: str) -> Progress:
         waited_s = round(self._waited_s, 3)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import spark_partq as partq
 from spark_partq.storage.inspect.progress import Progress, check_progress
+from spark_partq.storage.procedures.scale import start, step
 from spark_partq.storage.runtime import SystemRuntime
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import put
+from tests.helpers import opened, put
+from tests.replicas import there_fixture  # noqa: F401
+from tests.scaled import Reader, Sink, make, messages
 
 
 class Clock(SystemRuntime):
@@ -130,3 +134,73 @@ def test_a_group_that_is_deleted_meanwhile(store: str, consumer: Consumer) -> No
 def test_what_there_is_not(store: str, consumer: Consumer) -> None:
     with pytest.raises(partq.GroupNotFoundError):
         check_progress(Store(store), "nobody", 1)
+
+
+@pytest.mark.parametrize("how", ["its queue is deleted", "it is removed"])
+def test_what_there_was_to_read_goes_away(store: str, consumer: Consumer, how: str) -> None:
+    """Nothing is left that the group could acknowledge."""
+
+    def then(seconds: float) -> None:
+        consumer.beat()
+        if seconds == 2 and how == "it is removed":
+            partq.alter_queue(store, "q", max_bytes=1)
+            partq.maintain(store, "q")
+        elif seconds == 2:
+            partq.delete_queue(store, "q")
+
+    found = checked(store, 20, then)
+    assert (found.healthy, found.acknowledged, found.waited_s) == (True, 0, 20.0)
+    assert found.why.startswith("messages that it had to read were removed")
+
+
+def test_a_partition_that_was_drained_between_two_looks(store: str) -> None:
+    """S2: all that the group had to read lay in it."""
+    make(store, 2)
+    reader = Reader(store, "a")
+    Sink(store).write(0, messages(0, 20))
+    reader.queue.refresh()
+    reader.ack(0, reader.queue.table(0).next_offset)
+    start(reader.queue, 1, "live")
+
+    def then(seconds: float) -> None:
+        reader.beat()
+        if seconds == 2:
+            reader.all()
+            while step(opened(store)) is not None:
+                reader.release()
+                reader.turn()
+
+    assert checked(store, 20, then).healthy
+
+
+def test_a_copy_of_a_group(store: str, consumer: Consumer, there: str) -> None:
+    """S7: a replica gets the heartbeats with its passes, so no member of it has expired."""
+    partq.replicate(store, "q", there)
+
+    def then(seconds: float) -> None:
+        consumer.beat()
+        if seconds == 30:
+            consumer.ack(0, 2)
+            partq.replicate(store, "q", there)
+
+    found = checked(there, 60, then)
+    assert (found.healthy, found.waited_s) == (True, 30.0)
+
+
+def test_one_of_two_queues_cannot_be_read(store: str, consumer: Consumer) -> None:
+    """The others are checked and described; that nothing is left in them does not say that the group has nothing to read."""
+    partq.create_queue(store, "r", "v long", partitions=1)
+    reader = Consumer(store, "b", group="h", queues=("q", "r"))
+    (Path(store) / "queues/r/control/_delta_log/00000000000000000001.json").write_bytes(b"{")
+
+    def then(seconds: float) -> None:
+        if seconds == 2:
+            reader.ack(0, 3)
+
+    assert check_progress(Store(store, runtime=Clock(then)), "h", 20).healthy
+    described = partq.describe_group(store, "h")
+    assert described.lag == 7 and any("queue r cannot be read" in warning for warning in described.warnings)
+    for number in range(2):
+        reader.ack(number, 5)
+    with pytest.raises(partq.CorruptTableError):
+        check_progress(Store(store, runtime=Clock(lambda _: None)), "h", 20)
