@@ -5,6 +5,7 @@ It is one SQL text. PySpark would ask the JVM for each function and each column,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
-from spark_partq.core.payload.schema import is_hashable, quoted
+from spark_partq.core.payload.schema import is_hashable, quoted, type_name
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
@@ -50,9 +51,9 @@ def partition_column(state: QueueState, given: Collection[str], salt: str) -> Ex
     spread = f"xxhash64({', '.join(content)}, '{salt}')"
     if not state.key:
         return _partition(spread, count)
-    # A producer's column may have a collation, by which Spark can be set to hash it.
+    # Texts of a producer's column may have a collation, by which Spark can be set to hash them.
     key = [
-        f"cast({quoted(name)} as string)" if type_ == "string" else quoted(name)
+        f"cast({quoted(name)} as {type_name(type_)})" if '"string"' in json.dumps(type_) else quoted(name)
         for name, type_ in zip(state.key, state.key_types, strict=True)
     ]
     lacks_key = " and ".join(f"{column} is null" for column in key)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -25,6 +26,10 @@ _GATHERED_BYTES = 256 << 20
 _PARTITION_TYPES = frozenset(
     ["string", "integer", "long", "short", "byte", "boolean", "date", "timestamp", "timestamp_ntz"]
 )
+
+# From 1970: 0001-01-01, and the day after 9999-12-31.
+_FIRST_AND_LAST_DAY = -719_162, 2_932_897
+_DAY_US = 86_400_000_000
 
 Values = tuple[str | None, ...]
 
@@ -67,16 +72,16 @@ class TableWriter:
     """
 
     def __init__(self, store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        self._store, self._partition_by = store, list(partition_by)
-        self.schema = pa.schema([f for f in schema if f.name not in self._partition_by])
+        self._store, self.partition_by = store, list(partition_by)
+        self.schema = pa.schema([f for f in schema if f.name not in self.partition_by])
         self._open: dict[Values, _File] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
-        if not self._partition_by:
+        if not self.partition_by:
             self._file(()).write(rows)
             return
         codes, texts = np.zeros(rows.num_rows, np.int64), []
-        for name in self._partition_by:
+        for name in self.partition_by:
             values, of_rows = _values(rows.column(name)) if name in rows.schema.names else ([None], codes * 0)
             texts.append((values, of_rows))
             codes = codes * len(values) + of_rows
@@ -93,7 +98,7 @@ class TableWriter:
 
     def finish(self) -> list[TableFile]:
         """Finish all files, so that they appear."""
-        return [file.close(dict(zip(self._partition_by, values, strict=True))) for values, file in self._open.items()]
+        return [file.close(dict(zip(self.partition_by, values, strict=True))) for values, file in self._open.items()]
 
     def discard(self) -> None:
         for file in self._open.values():
@@ -162,6 +167,31 @@ def _values(column: pa.Array) -> tuple[list[str | None], NDArray[np.int64]]:
     """The distinct values of a partition column as Delta's log writes them, and for each row the index of its value."""
     encoded = column.dictionary_encode(null_encoding="encode")
     return _texts(encoded.dictionary), np.from_dlpack(encoded.indices).astype(np.int64)
+
+
+def unnamed(column: pa.Array) -> NDArray[np.bool_]:
+    """For each row, whether no folder can be named by its value: Delta's log holds dates and times of the years 1 to 9999, and texts in UTF-8."""
+    days = pa.types.is_date(column.type)
+    if days or pa.types.is_timestamp(column.type):
+        first, last = _FIRST_AND_LAST_DAY if days else [day * _DAY_US for day in _FIRST_AND_LAST_DAY]
+        numbers = column.cast(pa.int32() if days else pa.int64())
+        return np.array(pc.fill_null(pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, last)), False))
+    none = np.zeros(len(column), np.bool_)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return none
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([not _is_text(value) for value in column])
+    return none
+
+
+def _is_text(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _texts(values: pa.Array) -> list[str | None]:

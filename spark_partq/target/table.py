@@ -28,6 +28,7 @@ from spark_partq.storage.files.asking import asked_again, tells_of_connection
 from spark_partq.storage.files.credentials import redacted
 from spark_partq.storage.log import Conflict, retrying
 from spark_partq.storage.store import Store
+from spark_partq.target.declarable import check_declarable
 from spark_partq.target.files import TableFile
 
 # The table features that are allowed: features that need nothing from a program that appends rows, and features whose rules a
@@ -104,6 +105,7 @@ class DeltaTarget:
             raise InvalidArgumentError(
                 f"{place.uri} holds something else than a Delta table; choose an empty or new folder", table=place.uri
             )
+        check_declarable(place, schema["fields"])
         place.files.make_folder("")
         try:
             DeltaTable.create(
@@ -325,7 +327,13 @@ class DeltaTarget:
             self._place.files.delete(file.path)
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Add nullable columns, unless another process has added some of the same names by now, perhaps in other case."""
+        """Add nullable columns, unless another process has added some of the same names by now, perhaps in other case.
+
+        Raises
+        ------
+        UnsupportedTableError
+        """
+        check_declarable(self._place, fields)
 
         def attempt() -> None:
             self.refresh()

@@ -18,7 +18,7 @@ from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.arrow import array_of, arrow_schema, integers
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted, foreign_row, sorted_out
-from spark_partq.target.files import TableFile, TableWriter
+from spark_partq.target.files import TableFile, TableWriter, unnamed
 
 RESULT = "result"  # the job's one column: a file, the end of a partition's messages, or a problem, as JSON
 
@@ -27,15 +27,16 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Problem:
-    """A row at fault: which row, and the number of the constraint that it does not fulfil.
+    """A row at fault: which row, and the number of the constraint that it does not fulfil, or the partition column whose value no folder can have.
 
-    No constraint: the row is not from a message of the micro-batch.
+    Neither: the row is not from a message of the micro-batch.
     """
 
     queue: str | None
     partition: int | None
     offset: int | None
     constraint: int | None = None
+    column: str | None = None
 
     def error(
         self, what: str, constraints: Sequence[tuple[str, str]]
@@ -48,6 +49,16 @@ class Problem:
                 f"a row of {message} does not fulfil {name} ({condition}) of {what}. Nothing of the micro-batch was written. Filter such rows, "
                 "or change the constraint, and start the query again",
                 constraint=name,
+                queue=self.queue,
+                partition=self.partition,
+                offset=self.offset,
+            )
+        if self.column is not None:
+            return InvalidArgumentError(
+                f"a row of {message} has a value in the partition column {self.column!r} that the log of {what} cannot hold: dates and times there are "
+                "of the years 1 to 9999, and texts in UTF-8. Nothing of the micro-batch was written. Filter such rows, or write into a table that is not "
+                "partitioned by this column, and start the query again",
+                column=self.column,
                 queue=self.queue,
                 partition=self.partition,
                 offset=self.offset,
@@ -101,6 +112,10 @@ def _write_rows(
             if problem is None and held.true_count < batch.num_rows:
                 broken = [i for i, value in enumerate(held.to_pylist()) if not value and keep[i]]
                 problem = _problem(batch, broken[0], number) if broken else None
+        for number, field in enumerate(schema):
+            if problem is None and field.name in writer.partition_by:
+                at_fault = np.flatnonzero(unnamed(batch.column(number)) & keep)
+                problem = _problem(batch, int(at_fault[0]), column=field.name) if at_fault.size else None
         if problem is not None:
             writer.discard()
             return [json.dumps({"problem": asdict(problem)})]
@@ -112,9 +127,9 @@ def _write_rows(
     return files + [json.dumps({"end": [*place, end]}) for place, end in ends.items()]
 
 
-def _problem(batch: pa.RecordBatch, row: int, constraint: int | None = None) -> Problem:
-    queue, partition, offset = (column[row].as_py() for column in batch.columns[-3:])
-    return Problem(queue, partition, offset, constraint)
+def _problem(batch: pa.RecordBatch, row: int, constraint: int | None = None, column: str | None = None) -> Problem:
+    queue, partition, offset = (of[row].as_py() for of in batch.columns[-3:])
+    return Problem(queue, partition, offset, constraint, column)
 
 
 def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:

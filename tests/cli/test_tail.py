@@ -109,7 +109,7 @@ def test_what_is_refused(command: Command, store: str) -> None:
     assert_refused(
         command("tail", "q", "--key", "v=1"), "INVALID_ARGUMENT", "'v' is no column of the key", "its key: k"
     )
-    assert_refused(command("tail", "q", "--key", "k=x"), "INVALID_ARGUMENT", "'x' is no value of column 'k'", "int32")
+    assert_refused(command("tail", "q", "--key", "k=x"), "INVALID_ARGUMENT", "'x' is no value of column 'k'", "integer")
     assert_refused(command("tail", "nope"), "QUEUE_NOT_FOUND", "'nope'")
     assert command("tail", "q", "--key", "k").code == 2
     assert command("tail", "q", "-n", "-1").code == 2

@@ -1,0 +1,43 @@
+"""Values of keys, as people give them to a command: each is of the column's type, or refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+import spark_partq as partq
+from tests.helpers import opened
+from tests.storage.procedures.test_added_columns import put
+
+
+@pytest.mark.parametrize(
+    ("type_", "there", "given"),
+    [
+        ("struct<a: int, b: string>", {"a": 1, "b": None}, {"a": 1, "B": "x"}),
+        ("struct<a: int, b: string>", {"a": None, "b": None}, {}),
+        ("struct<a: int, b: string>", {"a": 1, "b": "x"}, {"a": 1, "b": "x", "tenant": 7}),
+        ("decimal(10, 2)", Decimal("1.00"), 1.004),
+        ("date", dt.date(2026, 5, 1), dt.datetime(2026, 5, 1, 23, 59)),
+        ("timestamp", dt.datetime(2026, 5, 1, tzinfo=dt.UTC), dt.date(2026, 5, 1)),
+        ("string", "true", True),
+        ("string", "1", 1.0),
+        ("boolean", True, 5),
+        ("bigint", 1, True),
+        ("array<bigint>", [1], [True]),
+    ],
+)
+def test_a_value_of_another_type_deletes_nothing(store: str, type_: str, there: object, given: object) -> None:
+    """It would be rounded or cut, or would miss a field, and so become the key of other messages."""
+    partq.create_queue(store, "q", f"k {type_}, v int", key="k", partitions=1)
+    put(opened(store), 0, {"k": there, "v": 0})
+    with pytest.raises(partq.InvalidArgumentError, match="is no value of column 'k' of queue 'q', which is a"):
+        partq.delete_messages(store, "q", {"k": given})
+    assert partq.delete_messages(store, "q", {"k": there}) == 1
+
+
+def test_a_whole_number_is_a_decimal(store: str) -> None:
+    partq.create_queue(store, "q", "k decimal(10, 2), v int", key="k", partitions=1)
+    put(opened(store), 0, {"k": Decimal("1.00"), "v": 0})
+    assert partq.delete_messages(store, "q", {"k": 1}) == 1
