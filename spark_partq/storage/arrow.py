@@ -85,12 +85,19 @@ def _for_people(column: pa.Array, type_: Any) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return [_value(*pair, type_) for pair in zip(column, exact_values(column, type_), strict=True)]
+        return [_value(exact, type_) for exact in exact_values(column, type_)]
 
 
-def _value(scalar: pa.Scalar, exact: Any, type_: Any) -> Any:
+def _value(exact: Any, type_: Any) -> Any:
+    """The value, of `exact_type`, as Python has it. Each part that Python does not have stays as it is."""
+    if isinstance(type_, dict) and exact is not None:
+        if type_["type"] == "struct":
+            return {f["name"]: _value(exact[f["name"]], f["type"]) for f in type_["fields"]}
+        if type_["type"] == "array":
+            return [_value(one, type_["elementType"]) for one in exact]
+        return [(_value(key, type_["keyType"]), _value(one, type_["valueType"])) for key, one in exact]
     try:
-        return scalar.as_py()
+        return pa.scalar(exact, arrow_type(exact_type(type_))).cast(arrow_type(type_)).as_py()
     except (ValueError, OverflowError):
         return exact.decode(errors="replace") if type_ == "string" else exact
 

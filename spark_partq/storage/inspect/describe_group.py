@@ -222,15 +222,8 @@ def describe_group(store: Store, name: str) -> GroupDescription:
 
 
 def queues_of(store: Store, group: Group) -> tuple[dict[str, Queue], dict[str, PartqError]]:
-    """The queues that a group reads and that exist, by id, refreshed; and by name those that cannot be read, and why.
-
-    Raises
-    ------
-    PartqError
-        If none can be read.
-    """
-    found: dict[str, Queue] = {}
-    unread: dict[str, PartqError] = {}
+    """The queues that a group reads and that exist, by id, refreshed; and by name those that cannot be read, and why. Raises if none can be read."""
+    found, unread = dict[str, Queue](), dict[str, PartqError]()
     for queue_id, known in group.state.queues.items():
         try:
             queue = _open(store, known.name, queue_id)
@@ -240,7 +233,8 @@ def queues_of(store: Store, group: Group) -> tuple[dict[str, Queue], dict[str, P
         except PartqError as error:
             unread[known.name] = error
     if unread and not found:
-        raise next(iter(unread.values()))
+        first, *_ = unread.values()
+        raise first
     return found, unread
 
 

@@ -131,7 +131,8 @@ class _Watch:
         queues, unread = queues_of(self._store, self._group)
         lag = described(self._group, queues, (), unread).lag
         if unread and not lag:
-            raise next(iter(unread.values()))
+            first, *_ = unread.values()
+            raise first
         return lag
 
     def _progress(self, state: GroupCondition, healthy: bool, why: str) -> Progress:

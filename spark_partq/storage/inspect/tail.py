@@ -104,5 +104,9 @@ class Tail:
     def _read(self, piece: Slice) -> Iterator[Message]:
         for row, batch, times in read_timed(self._queue.store, piece, arrow_schema(self._queue.state.schema)):
             for n, values in enumerate(rows_of(batch, self._queue.state.schema)):
-                if all(values[name] == value for name, value in self._wanted.items()):
+                if all(_is_same(values[name], value) for name, value in self._wanted.items()):
                     yield Message(piece.partition, piece.base_offset + row + n, int(times[n]), values)
+
+
+def _is_same(value: Any, wanted: Any) -> bool:
+    return bool(value == wanted or (value != value and wanted != wanted))  # a NaN does not equal itself
