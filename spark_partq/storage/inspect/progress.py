@@ -93,9 +93,9 @@ class _Watch:
         group = self._group
         due = self._observer.due(group.state, group.acks, int(self._runtime.monotonic_s() * 1000))
         expired = [event.instance for event in due if isinstance(event, Leave)]
-        state = condition(
-            group.state, () if is_copy(group) else expired
-        )  # of a copy the heartbeats come with the passes
+        if expired and is_copy(group):  # its heartbeats come with the passes
+            expired = []
+        state = condition(group.state, expired)
         if state is GroupCondition.DEAD:
             return self._progress(state, False, "it was deleted")
         if not self._lag:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import pyarrow as pa
@@ -50,10 +51,10 @@ def key_value(state: QueueState, name: str, given: object) -> Any:
 
 # By the type of a column, the classes of its values. Any value may be given as text, too.
 _CLASSES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("byte", "short", "integer", "long"), (int,)),
-    **dict.fromkeys(("float", "double"), (int, float)),
+    **dict.fromkeys(("byte", "short", "integer", "long"), (Integral,)),
+    **dict.fromkeys(("float", "double"), (Real,)),
     **dict.fromkeys(("timestamp", "timestamp_ntz"), (dt.datetime,)),
-    "decimal": (int, Decimal),
+    "decimal": (Integral, Decimal),
     "boolean": (bool,),
     "date": (dt.date,),
     "string": (),

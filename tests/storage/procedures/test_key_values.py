@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 import spark_partq as partq
@@ -37,7 +38,16 @@ def test_a_value_of_another_type_deletes_nothing(store: str, type_: str, there: 
     assert partq.delete_messages(store, "q", {"k": there}) == 1
 
 
-def test_a_whole_number_is_a_decimal(store: str) -> None:
-    partq.create_queue(store, "q", "k decimal(10, 2), v int", key="k", partitions=1)
-    put(opened(store), 0, {"k": Decimal("1.00"), "v": 0})
-    assert partq.delete_messages(store, "q", {"k": 1}) == 1
+@pytest.mark.parametrize(
+    ("type_", "there", "given"),
+    [
+        ("decimal(10, 2)", Decimal("1.00"), 1),
+        ("bigint", 1, np.int64(1)),
+        ("double", 1.5, np.float64(1.5)),
+        ("date", dt.date(2026, 5, 1), "2026-05-01"),
+    ],
+)
+def test_a_value_of_the_type_in_another_form(store: str, type_: str, there: object, given: object) -> None:
+    partq.create_queue(store, "q", f"k {type_}, v int", key="k", partitions=1)
+    put(opened(store), 0, {"k": there, "v": 0})
+    assert partq.delete_messages(store, "q", {"k": given}) == 1
