@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_columns
+from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_columns, type_name
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
@@ -60,12 +60,18 @@ class QueueSink:
         self._last: WrittenRows | None = None
         self.added = 0
         self._sink_id = None if sink_id is None else check_name("sink", sink_id)
-        columns = [field["name"] for field in self._queue.state.schema["fields"]]
+        columns = {field["name"]: field["type"] for field in self._queue.state.schema["fields"]}
         of_source = SOURCE if exactly_once else ()
         for column in self._order_by:
             if column not in columns and column not in of_source:
                 raise InvalidArgumentError(
                     f"order_by column {column!r} is not a column of queue {queue!r}, which has {', '.join(columns)}",
+                    column=column,
+                    queue=queue,
+                )
+            if "map<" in (name := type_name(columns.get(column))):
+                raise InvalidArgumentError(
+                    f"order_by column {column!r} of queue {queue!r} is {name}, and maps have no order; choose another column",
                     column=column,
                     queue=queue,
                 )

@@ -63,6 +63,11 @@ def a_used_folder(world: World) -> None:
     (Path(world.there) / "notes.txt").write_text("hello")
 
 
+def a_queue_with_a_map(world: World) -> None:
+    """A queue `maps` has the column `m map<string,long>`."""
+    partq.create_queue(world.store, "maps", "m map<string, bigint>, v bigint", partitions=1)
+
+
 def a_table_with_row_tracking(world: World) -> None:
     """There is a Delta table with row tracking."""
     DeltaTarget.create(Store(world.there), payload_schema("v bigint"), [])

@@ -169,7 +169,7 @@ def _hash(value: Any, type_: Any, seed: int) -> int:
 def _checked_bytes(value: Any, type_: Any) -> bytes:
     try:
         return _bytes(value, type_)
-    except (TypeError, AttributeError, struct.error, ValueError, OverflowError) as error:
+    except (TypeError, AttributeError, struct.error, ValueError, ArithmeticError) as error:
         raise InvalidArgumentError(f"{value!r} is not a {type_}: {error}", value=repr(value), type=type_) from None
 
 

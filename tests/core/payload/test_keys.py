@@ -70,6 +70,7 @@ def test_decimal_scale_is_the_columns() -> None:
         ("\ud800", "string"),
         (Decimal("1.005"), "decimal(10,2)"),
         (Decimal("NaN"), "decimal(10,2)"),
+        ("x", "decimal(10,2)"),
         (Decimal(10**10), "decimal(12,2)"),
         (Decimal(10**38), "decimal(38,0)"),
         (dt.date(2020, 1, 1), "timestamp"),
