@@ -14,7 +14,7 @@ from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.complete import incarnation_there
-from spark_partq.storage.replica.table import ReplicaTable, fenced_error, replica_role, same_place
+from spark_partq.storage.replica.table import ReplicaTable, fenced_error, is_replica, same_place
 from spark_partq.storage.store import Store
 
 
@@ -35,7 +35,7 @@ def check_source(store: Store, queue: str, taking_over: bool = False) -> QueueSt
         raise ReplicaError(f"queue {queue!r} in {store.uri} is {state.status}", queue=queue)
     if state.fenced_by is not None and not taking_over:
         raise fenced_error(store, state, state.fenced_by)
-    if replica_role(store, queue) == "replica":
+    if is_replica(store, queue):
         raise ReplicaError(f"queue {queue!r} in {store.uri} is a replica itself; replicate its primary", queue=queue)
     return state
 
@@ -139,7 +139,7 @@ def misplaced(
 
 def _is_copied(replica: ReplicaState, primary: Store, state: QueueState) -> bool:
     """Whether the replica follows another store that can be reached, and both that store and `primary` hold the same queue, unfenced."""
-    theirs = _in_use(primary.sibling(replica.primary), state.name)
+    theirs = _followed_in_use(primary, replica)
     return theirs is not None and (theirs.queue_id, theirs.incarnation) == (state.queue_id, state.incarnation)
 
 
@@ -151,18 +151,18 @@ def follows_other_primary(store: Store, replica: ReplicaState, primary: str) -> 
     store : Store
         The store from which to reach the one that is followed.
     """
-    followed = store.sibling(replica.primary)
-    if same_place(followed, primary):
+    if same_place(store.sibling(replica.primary), primary):
         return False
-    state = _in_use(followed, replica.queue)
+    state = _followed_in_use(store, replica)
     return state is not None and state.queue_id == replica.queue_id
 
 
-def _in_use(store: Store, queue: str) -> QueueState | None:
-    """The queue in that store; None if it is fenced, is a replica or cannot be reached. What cannot be reached is taken for lost."""
+def _followed_in_use(store: Store, replica: ReplicaState) -> QueueState | None:
+    """The queue that the replica follows; None if it is fenced, is a replica or cannot be reached from `store`. What cannot be reached is taken for lost."""
     with contextlib.suppress(PartqError, OSError, FileMissing):
-        state = queue_state(store, queue)
-        if state.usable and state.fenced_by is None and replica_role(store, queue) != "replica":
+        followed = store.sibling(replica.primary)
+        state = queue_state(followed, replica.queue)
+        if state.usable and state.fenced_by is None and not is_replica(followed, replica.queue):
             return state
     return None
 
