@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
+from spark_partq.core import arguments
 from spark_partq.core.delivery.positions import Position
+from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.sink import QueueSink
 from spark_partq.storage.store import Store, StorePath
@@ -58,7 +60,7 @@ def queue_sink(
         From a second call in a micro-batch with other rows. Give all rows to one call: the queue would take the second rows for the rows that it
         has already. Such a call is not noticed in a thread that a function starts itself and that is no ``pyspark.InheritableThread``.
     """
-    columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
+    columns = arguments.names("order_by", order_by)
     return QueueSink(Store.at(store, storage_options), queue, columns, sink_id, exactly_once)
 
 
@@ -79,8 +81,13 @@ def append(
     Raises
     ------
     InvalidArgumentError
-        If only one of the two ids is given.
+        If only one of the two ids is given, or `df` is no batch DataFrame.
     """
+    if getattr(df, "isStreaming", True):
+        raise InvalidArgumentError(
+            f"df={df!r} is no batch DataFrame; write a stream with writeStream.foreachBatch(queue_sink(…))",
+            argument="df",
+        )
     sink = queue_sink(store, queue, order_by=order_by, sink_id=sink_id, storage_options=storage_options)
     return sink.append(df, batch_id)
 
@@ -123,7 +130,7 @@ def delta_sink(
     """
     from spark_partq.spark.delta_sink import DeltaSink  # here, as it loads delta-rs
 
-    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
+    columns = arguments.names("partition_by", partition_by)
     return DeltaSink(Store.at(table, storage_options), columns, name, create=create, merge_schema=merge_schema)
 
 

@@ -47,6 +47,10 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', 'v long', key='v', key_hash='md5')", InvalidArgumentError, "key_hash='md5': a queue places its keys by one of xxhash64, murmur2"),
         python("alter_queue(store, 'q', key_hash='murmur2')", InvalidArgumentError, "key_hash decides in which partition each key lies, so it never changes; create another queue with it, and let a job copy the messages"),
         python("partition_of(['a', 'b'], ['string'], 8)", InvalidArgumentError, "the key has 1 columns, 2 values were given"),
+        python("partition_of([128], ['byte'], 8)", InvalidArgumentError, "128 is not a byte: byte format requires -128 <= number <= 127"),
+        python("partition_of([5], ['boolean'], 8)", InvalidArgumentError, "5 is not a boolean: it is neither True nor False"),
+        python("partition_of([5], ['binary'], 8)", InvalidArgumentError, "5 is not a binary: "),
+        python("partition_of([{'v': 1}], [{'type': 'struct'}], 8)", InvalidArgumentError, "{'v': 1} cannot be hashed as a value of the type {'type': 'struct'}"),
         python("partition_of([2**70], ['long'], 8)", InvalidArgumentError, "1180591620717411303424 is not a long: argument out of range"),
     ],
     "Settings and counts": [

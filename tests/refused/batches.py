@@ -73,6 +73,7 @@ def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[Strea
         semanticHash=lambda: 0,
         schema=schema,
         columns=schema.names,
+        isStreaming=False,
         sparkSession=session,
         _jdf=SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: plan)),
     )

@@ -28,9 +28,11 @@ from tests.refused.case import Case, python
 CASES: dict[str, list[Case]] = {
     "Sinks": [
         python("queue_sink(store, 'nowhere')", QueueNotFoundError, "there is no queue 'nowhere' in STORE; its queues: other, q"),
+        python("queue_sink(store, 'q', order_by=5)", InvalidArgumentError, "order_by=5 is neither a name nor a list of names"),
         python("queue_sink(store, 'q', order_by='at')", InvalidArgumentError, "order_by column 'at' is not a column of queue 'q'"),
         python("queue_sink(store, 'maps', order_by='m')", InvalidArgumentError, "order_by column 'm' of queue 'maps' is map<string,long>, and maps have no order; choose another column", others.a_queue_with_a_map),
         python("queue_sink(store, 'q', sink_id='a/b')", InvalidArgumentError, "'a/b' cannot name a sink: use 1 to 128 of A-Z a-z 0-9 . _ -, beginning with a letter or digit and not ending in a dot"),
+        python("append(5, store, 'q')", InvalidArgumentError, "df=5 is no batch DataFrame; write a stream with writeStream.foreachBatch(queue_sink(…))"),
         python("append(rows(k='string', v='long'), store, 'q', sink_id='s')", InvalidArgumentError, "sink_id='s', batch_id=None: exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),
         python("append(rows(k='string', v='long'), store, 'q', batch_id=0)", InvalidArgumentError, "sink_id=None, batch_id=0: exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),
         python("append(rows(k='string', v='long'), store, 'q', sink_id='s', batch_id=-1)", InvalidArgumentError, "sink_id='s', batch_id=-1: exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),

@@ -296,9 +296,8 @@ class _Waits:
     def _unassigned(self) -> Iterator[Wait]:
         state, name = self._state, self._queue.name
         if not state.members:
-            yield Wait(
-                WaitKind.NO_MEMBERS, "No query is in the group. Start one; the history says why the last one left."
-            )
+            what = ". Start one" if self._seen.fenced_by is None else ""
+            yield Wait(WaitKind.NO_MEMBERS, f"No query is in the group{what}; the history says why the last one left.")
         elif not any(member.subscribes(name) for member in state.members.values()):
             yield Wait(WaitKind.NO_READER, f"No query of the group reads queue {name}.")
         elif state.status is Status.HOLDDOWN:

@@ -40,6 +40,7 @@ KeyHash = Literal["xxhash64", "murmur2"]
 HASHES: tuple[KeyHash, ...] = get_args(KeyHash)
 DEFAULT_HASH: KeyHash = "xxhash64"
 _MURMUR2_TYPES = "string", "binary"
+_WHOLE = {"byte": "<b", "short": "<h", "integer": "<i"}
 
 SEED = 42
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -147,23 +148,26 @@ def _same_length(values: Sequence[Any], types: Sequence[Any]) -> tuple[Sequence[
 def _hash(value: Any, type_: Any, seed: int) -> int:
     if value is None:
         return seed
-    if isinstance(type_, dict):
-        if type_["type"] == "array" and isinstance(value, Sequence):
+    if isinstance(type_, str):
+        return xxhash.xxh64_intdigest(_checked_bytes(value, type_), seed)
+    match type_:
+        case {"type": "array", "elementType": of} if isinstance(value, Sequence):
             for element in value:
-                seed = _hash(element, type_["elementType"], seed)
+                seed = _hash(element, of, seed)
             return seed
-        if (
-            type_["type"] == "struct"
-            and isinstance(value, Mapping)
-            and {f["name"] for f in type_["fields"]} == set(value)
-        ):
-            for field in type_["fields"]:
+        case {"type": "struct", "fields": fields} if isinstance(value, Mapping) and _names(fields) == set(value):
+            for field in fields:
                 seed = _hash(value[field["name"]], field["type"], seed)
             return seed
-        raise InvalidArgumentError(
-            f"{value!r} is not a {type_['type']} that can be hashed", value=repr(value), type=type_["type"]
-        )
-    return xxhash.xxh64_intdigest(_checked_bytes(value, type_), seed)
+    raise InvalidArgumentError(
+        f"{value!r} cannot be hashed as a value of the type {type_!r}", value=repr(value), type=repr(type_)
+    )
+
+
+def _names(fields: Any) -> set[str] | None:
+    """The names of a struct's fields; None if the fields are not those of a type in Spark's JSON form."""
+    is_whole = isinstance(fields, list) and all(isinstance(f, dict) and {"name", "type"} <= f.keys() for f in fields)
+    return {field["name"] for field in fields} if is_whole else None
 
 
 def _checked_bytes(value: Any, type_: Any) -> bytes:
@@ -178,10 +182,13 @@ def _bytes(value: Any, type_: str) -> bytes:
         case "string":
             return bytes(value.encode("utf-8"))
         case "binary":
-            return bytes(value)
+            return bytes(memoryview(value))
         case "boolean":
+            if value not in (True, False):
+                raise ValueError("it is neither True nor False")
             return struct.pack("<i", 1 if value else 0)
         case "byte" | "short" | "integer":
+            struct.pack(_WHOLE[type_], value)  # refuses what is out of range
             return struct.pack("<i", value)
         case "long":
             return struct.pack("<q", value)

@@ -109,14 +109,14 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
     barrier = barrier_of(queue, group.state.committed_floors(queue_id))
     waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
     return Surroundings(
-        now, ends.get(number), waits_for, _scaling(queue, number), _fenced_by(queue),
+        now, ends.get(number), waits_for, _scaling(queue, number), fenced_by(queue),
         held_keys=_held(queue, held_keys(queue, group), number),
         held_anywhere=queue.state.key_hash != DEFAULT_HASH,
         dead_letter_queue=queue.state.settings.dead_letter_queue,
     )  # fmt: skip
 
 
-def _fenced_by(queue: Queue) -> str | None:
+def fenced_by(queue: Queue) -> str | None:
     """The replica that takes over from the queue. A copy may have been made while its primary was fenced; that says nothing of the copy."""
     return None if replica_role(queue.store, queue.name) == "replica" else queue.state.fenced_by
 

@@ -12,6 +12,8 @@ from spark_partq.core.group.observer import Observer
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.describe_group import described, queues_of
+from spark_partq.storage.inspect.explain import fenced_by
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.store import Store
 
@@ -73,6 +75,7 @@ class _Watch:
         self._began_s = self._runtime.monotonic_s()
         self._group, self._observer = open_group(store, name, deleted=True), Observer()
         self._first = self._positions()
+        self._queues: dict[str, Queue] = {}
         self._lag = self._lag_now() if self._group.state.exists else 0
 
     def run(self, within_s: float) -> Progress:
@@ -119,6 +122,10 @@ class _Watch:
 
     def _stands_still(self, state: GroupCondition, within_s: float) -> str | None:
         """Why the group does not make progress; None as long as it still may."""
+        if state in (GroupCondition.EMPTY, GroupCondition.EXPIRED):
+            for queue in self._queues.values():
+                if (replica := fenced_by(queue)) is not None:
+                    return f"queue {queue.name} was taken over by its replica in {replica}. Use that store"
         if state is GroupCondition.EMPTY:
             return f"no query is in the group. Start one; spark-partq history {self._group.name} says why the last one left"
         if state is GroupCondition.EXPIRED:
@@ -128,8 +135,8 @@ class _Watch:
         return None
 
     def _lag_now(self) -> int:
-        queues, unread = queues_of(self._store, self._group)
-        lag = described(self._group, queues, (), unread).lag
+        self._queues, unread = queues_of(self._store, self._group)
+        lag = described(self._group, self._queues, (), unread).lag
         if unread and not lag:
             first, *_ = unread.values()
             raise first

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from spark_partq.core.errors import PartqError
 from spark_partq.storage.arrow import arrow_schema, rows_of
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.key_values import key_value
+from spark_partq.storage.queue.key_values import having, key_value
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice, slices
@@ -102,11 +103,10 @@ class Tail:
         return found[-count:]
 
     def _read(self, piece: Slice) -> Iterator[Message]:
-        for row, batch, times in read_timed(self._queue.store, piece, arrow_schema(self._queue.state.schema)):
-            for n, values in enumerate(rows_of(batch, self._queue.state.schema)):
-                if all(_is_same(values[name], value) for name, value in self._wanted.items()):
-                    yield Message(piece.partition, piece.base_offset + row + n, int(times[n]), values)
-
-
-def _is_same(value: Any, wanted: Any) -> bool:
-    return bool(value == wanted or (value != value and wanted != wanted))  # a NaN does not equal itself
+        schema = self._queue.state.schema
+        matches = having({field["name"]: field["type"] for field in schema["fields"]}, self._wanted)
+        for row, batch, times in read_timed(self._queue.store, piece, arrow_schema(schema)):
+            shown = matches(batch) if self._wanted else np.ones(batch.num_rows, np.bool_)
+            found = rows_of(batch.filter(pa.array(shown)), schema)
+            for n, values in zip(np.flatnonzero(shown), found, strict=True):
+                yield Message(piece.partition, piece.base_offset + row + int(n), int(times[n]), values)

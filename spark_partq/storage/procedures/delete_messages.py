@@ -6,18 +6,17 @@ begun, as the old files stay for `vacuum_grace_ms`. Then maintenance deletes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, QueueNotFoundError
 from spark_partq.core.queue import deletion
-from spark_partq.storage.arrow import arrow_schema, exact_values
+from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.finish_begun import finish_begun
 from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.procedures.rewrites import MAX_REWRITES
@@ -25,7 +24,7 @@ from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
-from spark_partq.storage.queue.key_values import key_values
+from spark_partq.storage.queue.key_values import having, key_values
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
 from spark_partq.storage.queue.rewriting import Rows, rewrite, was_replaced
@@ -170,30 +169,6 @@ def _matched(
     fields = [f for f in queue.state.schema["fields"] if f["name"] in wanted or not keys_only]
     schema = arrow_schema({"type": "struct", "fields": fields})
     types = {f["name"]: f["type"] for f in fields}
-    matches = [_match(name, types[name], value) for name, value in wanted.items()]
+    matches = having(types, wanted)
     for row, batch, times_us in read_timed(queue.store, part, schema):
-        found = [match(batch) for match in matches]
-        yield row, batch, times_us, np.logical_and.reduce(found)
-
-
-def _plain(value: Any) -> Any:
-    """The value with a single zero: -0.0 and 0.0 are one key."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value + 0.0 if isinstance(value, float) else value
-
-
-def _match(name: str, type_: Any, value: object) -> Callable[[pa.RecordBatch], Any]:
-    def match(batch: pa.RecordBatch) -> Any:
-        values = batch.column(name)
-        if value is None:
-            return values.is_null().to_numpy(zero_copy_only=False)
-        if pa.types.is_nested(values.type) or value != value:  # Arrow cannot compare these, and no NaN equals another
-            (exact,) = exact_values(pa.array([value], values.type), type_)
-            found = exact_values(values, type_)
-            return np.fromiter((repr(_plain(one)) == repr(_plain(exact)) for one in found), np.bool_, len(found))
-        return pc.equal(values, pa.scalar(value, values.type)).fill_null(False).to_numpy(zero_copy_only=False)
-
-    return match
+        yield row, batch, times_us, matches(batch)

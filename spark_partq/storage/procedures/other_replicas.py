@@ -8,6 +8,7 @@ from functools import partial
 
 from spark_partq.core.errors import PartqError, ReplicaError
 from spark_partq.core.queue import replicas as decide_replicas
+from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState
@@ -70,16 +71,17 @@ def check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: I
     """
     asking = Asking(mine.primary, incarnation_there(store, mine.queue))
     for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), asking, patient=True):
-        if rival.state.promoted and _descends_from(store, mine, rival):
+        copy = queue_state(store, mine.queue) if rival.state.promoted and is_whole(store, mine) else None
+        if copy is not None and _descends_from(store, mine, copy, rival):
             continue
         if rival.has_taken_over or not force:
             table.decide(lambda now: decide_replica.cancel_promotion(now, mine.incarnation))
-            raise _another(store, mine, rival)
+            raise _another(mine, copy, rival)
         incarnation = rival.state.incarnation
         with reaching(rival.table.store):
             left = rival.table.decide(lambda now: decide_replica.cancel_promotion(now, incarnation))  # noqa: B023
         if left is not None and left.takes_over:
-            raise _another(store, mine, rival)
+            raise _another(mine, copy, rival)
 
 
 def check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
@@ -91,11 +93,9 @@ def check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
         decide_replicas.check_not_taken_over(state, replica.location)
 
 
-def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
+def _descends_from(store: Store, mine: ReplicaState, copy: QueueState, rival: Rival) -> bool:
     """Whether this is a replica of the queue that the rival became, which is fenced for this replica or for a later one."""
-    if not is_whole(store, mine):
-        return False
-    if rival.state.incarnation != queue_state(store, mine.queue).incarnation and not _is_former(store, mine, rival):
+    if rival.state.incarnation != copy.incarnation and not _is_former(copy, rival):
         return False
     followed = ReplicaTable(store.sibling(mine.primary), mine.queue).refresh()
     if followed is not None and followed.replica_id == rival.state.replica_id:  # perhaps by another location
@@ -103,15 +103,14 @@ def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
     return queue_state(rival.table.store, mine.queue).fenced_by is not None
 
 
-def _is_former(store: Store, mine: ReplicaState, rival: Rival) -> bool:
-    """Whether a later promotion ended what the rival was promoted to, and this is a replica of what came after."""
-    former = queue_state(store, mine.queue).former if is_whole(store, mine) else ()
-    return rival.state.incarnation in {incarnation for incarnation, _ in former}
+def _is_former(copy: QueueState, rival: Rival) -> bool:
+    """Whether a later promotion ended what the rival was promoted to, and this is a copy of what came after."""
+    return rival.state.incarnation in {incarnation for incarnation, _ in copy.former}
 
 
-def _another(store: Store, mine: ReplicaState, rival: Rival) -> ReplicaError:
+def _another(mine: ReplicaState, copy: QueueState | None, rival: Rival) -> ReplicaError:
     queue = rival.state.queue
-    if rival.state.promoted and _is_former(store, mine, rival):
+    if copy is not None and _is_former(copy, rival):
         why = (
             f"has taken over, and {mine.primary}, which this replica follows, took over from it later. If programs have used {rival.location} since, "
             f"use that one. If it only came back, move its files to another place, and promote again"

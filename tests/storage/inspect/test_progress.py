@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue import replicas
 from spark_partq.storage.inspect.progress import Progress, check_progress
+from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.procedures.scale import start, step
 from spark_partq.storage.runtime import SystemRuntime
 from spark_partq.storage.store import Store
@@ -99,6 +101,14 @@ def test_nobody_is_there(store: str, consumer: Consumer) -> None:
     found = checked(store, 60)
     assert (found.healthy, found.state, found.waited_s) == (False, "Empty", 0.0)
     assert "no query is in the group" in found.why
+
+
+def test_nobody_is_there_as_a_replica_took_over(store: str, consumer: Consumer) -> None:
+    """A query that somebody starts here would be refused."""
+    consumer.leave()
+    opened(store).control.decide(lambda state: replicas.add_replica(state, "/there"))
+    fence(Store(store), opened(store).state, "/there", "its-id")
+    assert checked(store, 60).why.endswith("queue q was taken over by its replica in /there. Use that store")
 
 
 def test_nobody_is_alive(store: str, consumer: Consumer) -> None:
