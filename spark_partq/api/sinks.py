@@ -33,7 +33,7 @@ def queue_sink(
     as for `delta_sink`. Then the results of each message are in the queue once, whichever consumer delivers the message, and in the order of
     the messages. Without it, a micro-batch that another consumer delivers again counts as another micro-batch.
 
-    The driver itself writes a micro-batch of up to 20,000 rows and 16 MiB if the previous micro-batch was as small; executors write all others.
+    The driver itself writes a micro-batch of up to 20,000 rows, 16 MiB and 100 columns if the previous micro-batch was as small; executors write all others.
 
     Several queries of a program may use the same function: their micro-batches take turns. With a `sink_id` and without `exactly_once` this
     is refused, as any two queries with the same `sink_id` are refused.

@@ -97,7 +97,7 @@ def queue_answer(looks: Looks, name: str) -> Json:
     ------
     PartqError
     """
-    look = _checked(looks, "queue", name)
+    look = looks.checked("queue", name)
     queue = looks.watch.queue(name)
     sample = next((one for one in look.sample.queues if one.name == name), None)
     if queue is None or sample is None:
@@ -123,7 +123,7 @@ def group_answer(looks: Looks, name: str) -> Json:
     ------
     PartqError
     """
-    look = _checked(looks, "group", name)
+    look = looks.checked("group", name)
     description = _description(looks, look, name)
     sample = next((one for one in look.sample.groups if one.description.group == name), None)
     oldest_s = {} if sample is None else sample.oldest_s
@@ -143,16 +143,6 @@ def _description(looks: Looks, look: Look, name: str) -> GroupDescription:
         return describe_group(looks.store, name)
     unread = unread_queues(look.sample.failed)
     return described(group, looks.watch.queues_of(group), looks.recent(group), unread)
-
-
-def _checked(looks: Looks, kind: str, name: str) -> Look:
-    """The last look, if it could read this queue or group."""
-    looks.refresh()
-    if looks.error is not None or looks.last is None:
-        raise looks.error or RuntimeError("a look leaves a picture or an error")
-    if (kind, name) in looks.last.sample.failed:
-        raise looks.last.sample.failed[kind, name]
-    return looks.last
 
 
 def _rounded(value: float | None) -> float | None:

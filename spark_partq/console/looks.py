@@ -82,6 +82,20 @@ class Looks:
         took_s = self.store.runtime.monotonic_s() - began_s
         self._due_s = began_s + max(self.every_s, 2 * took_s if took_s > _LONG_S else 0.0)
 
+    def checked(self, kind: str, name: str) -> Look:
+        """The newest look, if it could read this queue or group.
+
+        Raises
+        ------
+        PartqError
+        """
+        self.refresh()
+        if self.error is not None or self.last is None:
+            raise self.error or RuntimeError("a look leaves a picture or an error")
+        if (kind, name) in self.last.sample.failed:
+            raise self.last.sample.failed[kind, name]
+        return self.last
+
     def trend(self, kind: str, name: str) -> list[int]:
         """The depth of a queue, or the lag of a group, at each of the last looks; the newest last."""
         return list(self._sums.get((kind, name), ()))

@@ -40,10 +40,13 @@ def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved:
     ------
     PartqError
     """
-    looks.refresh()
+    look = looks.checked("group", group)
     opened = looks.watch.group(group)
     if opened is None:
-        raise GroupNotFoundError(f"there is no group {group!r} in {looks.store.uri}", group=group)
+        known = ", ".join(one.description.group for one in look.sample.groups) or "none"
+        raise GroupNotFoundError(
+            f"there is no group {group!r} in {looks.store.uri}; its groups: {known}", group=group, store=looks.store.uri
+        )
     now = looks.store.now()
     reader = looks.facts(group)
     facts = reader.since(now - dt.timedelta(seconds=seconds), MOST_FACTS)

@@ -19,6 +19,7 @@ from spark_partq.core.payload.schema import (
     forbids_nulls_inside,
     normalized,
     quoted,
+    sql_type,
     stripped,
     type_name,
 )
@@ -155,7 +156,7 @@ class DeltaSink:
         batch = batch.withColumns({name: sf.nullif(sf.col(quoted(name)), sf.lit("")) for name in texts})
         if constraints:  # constraints may name columns that the rows lack; these are null
             lacking = [f for f in target.schema["fields"] if f["name"] not in batch.columns]
-            batch = batch.withColumns({f["name"]: sf.lit(None).cast(type_name(f["type"])) for f in lacking})
+            batch = batch.withColumns({f["name"]: sf.lit(None).cast(sql_type(f["type"])) for f in lacking})
         rows = batch.select(
             *(sf.col(quoted(f["name"])).alias(f"_{i}") for i, f in enumerate(columns)),
             *(sf.expr(f"boolean({condition})").alias(f"c{i}") for i, condition in enumerate(constraints.values())),

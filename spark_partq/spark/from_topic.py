@@ -22,7 +22,7 @@ from spark_partq.core.delivery.topics import (
 )
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import Struct, payload_schema, quoted, type_name, types_of
+from spark_partq.core.payload.schema import Struct, payload_schema, quoted, sql_type, types_of
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.micro_batch import SOURCE, MicroBatch, bounds_of
 from spark_partq.spark.sink import append_once
@@ -103,7 +103,7 @@ def _key_in_value(schema: Struct, key: Sequence[str], key_from: str) -> dict[str
             "--select",
             key_from=key_from,
         )
-    return {key[0]: f"cast(get_json_object(cast(value as string), '$.{field}') as {type_name(types[key[0]])})"}
+    return {key[0]: f"cast(get_json_object(cast(value as string), '$.{field}') as {sql_type(types[key[0]])})"}
 
 
 class TopicSink:

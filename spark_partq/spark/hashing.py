@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
-from spark_partq.core.payload.schema import is_hashable, quoted, type_name
+from spark_partq.core.payload.schema import is_hashable, quoted, sql_type
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
@@ -53,7 +53,7 @@ def partition_column(state: QueueState, given: Collection[str], salt: str) -> Ex
         return _partition(spread, count)
     # Texts of a producer's column may have a collation, by which Spark can be set to hash them.
     key = [
-        f"cast({quoted(name)} as {type_name(type_)})" if '"string"' in json.dumps(type_) else quoted(name)
+        f"cast({quoted(name)} as {sql_type(type_)})" if '"string"' in json.dumps(type_) else quoted(name)
         for name, type_ in zip(state.key, state.key_types, strict=True)
     ]
     lacks_key = " and ".join(f"{column} is null" for column in key)

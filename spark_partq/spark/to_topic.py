@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from spark_partq.core.delivery.positions import Position
 from spark_partq.core.errors import InvalidArgumentError
@@ -49,7 +51,7 @@ class TopicWriter:
         Raises
         ------
         InvalidArgumentError
-            If there is no column `value`, or a column of another name.
+            If there is no column `value`, or a column of another name, or the headers have another type.
         """
         columns = self._select or [name for name in _BY_NAME if name in batch.columns]
         rows = batch.selectExpr(*columns, *SOURCE)
@@ -64,20 +66,40 @@ class TopicWriter:
             )
         header = sf.array(sf.struct(sf.lit(ID_HEADER).alias("key"), _id(positions).cast("binary").alias("value")))
         headers = header.cast(_HEADERS)
+        if "headers" in given and not _are_headers(rows.schema["headers"].dataType):
+            raise InvalidArgumentError(
+                f"the headers of a Kafka message are {_HEADERS}, and the column headers is {rows.schema['headers'].dataType.simpleString()}. Say with "
+                "--select what they are made of, or leave the column out",
+                columns="headers",
+            )
         if "headers" in given:  # of a message that came from a topic of this job, they have its id there
             own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS))
             headers = sf.concat(sf.filter(own, lambda h: ~h["key"].eqNullSafe(ID_HEADER)), headers)
         return rows.withColumn("headers", headers).drop(*SOURCE)
 
 
+def _are_headers(type_: DataType) -> bool:
+    """Whether these are headers, each a text with bytes or with a text."""
+    fields = (
+        type_.elementType.fields if isinstance(type_, ArrayType) and isinstance(type_.elementType, StructType) else []
+    )
+    return (
+        len(fields) == 2
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, (BinaryType, StringType))
+    )
+
+
 def _id(positions: Mapping[QueuePartition, Position]) -> Column:
     """The id of each row's message. It names the incarnation in which the message was written, so a promotion does not change the id."""
     queue, partition, offset = (sf.col(name) for name in SOURCE)
-    found = sf.lit(None).cast("string")
-    for name, incarnation in sorted({(name, position.incarnation) for (name, _), position in positions.items()}):
-        found = sf.when(queue == name, sf.lit(incarnation)).otherwise(found)
-    for (name, number), position in positions.items():
-        mine = (queue == name) & (partition == number)
-        for incarnation, shared in position.lineage[1:]:  # the latest first; the oldest that had the message decides
-            found = sf.when(mine & (offset < shared), sf.lit(incarnation)).otherwise(found)
-    return sf.concat_ws("/", found, partition, offset)
+    # One literal, as Spark cannot plan thousands of nested conditions. The oldest incarnation that had the message decides.
+    lineages = {
+        f"{name}/{number}": [
+            {"incarnation": incarnation, "shared": shared} for incarnation, shared in reversed(position.lineage)
+        ]
+        for (name, number), position in positions.items()
+    }
+    known = sf.from_json(sf.lit(json.dumps(lineages)), "map<string,array<struct<incarnation:string,shared:bigint>>>")
+    had_it = sf.filter(known[sf.concat_ws("/", queue, partition)], lambda lineage: offset < lineage["shared"])
+    return sf.concat_ws("/", sf.get(had_it, sf.lit(0))["incarnation"], partition, offset)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
 
 from spark_partq.core.ids import QueuePartition
-from spark_partq.core.payload.schema import quoted
+from spark_partq.core.payload.schema import forbids_nulls_inside, quoted, sql_type
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.spark.hashing import Expression, selected
 from spark_partq.spark.micro_batch import SOURCE
@@ -33,6 +32,7 @@ _DIRECT_PARTITIONS = 256
 # Up to these sizes a batch is small: bringing its rows to the driver takes less time than a job with Python workers.
 _SMALL_ROWS = 20_000
 _SMALL_BYTES = 16 << 20
+_SMALL_COLUMNS = 100  # Spark's optimizer takes far longer for a filter over many computed columns
 _ROW_IN_TASK = (1 << 33) - 1  # in monotonically_increasing_id, the bits below the task's number
 
 
@@ -83,11 +83,11 @@ def write_files(
         If a row comes from a message that is not in the micro-batch.
     """
     state = queue.state
-    fields = StructType.fromJson(state.schema).fields
-    columns, given = [field.name for field in fields], set(batch.columns)
-    values: list[Expression] = [quoted(f.name) if f.name in given else sf.lit(None).cast(f.dataType) for f in fields]
+    columns = [field["name"] for field in state.schema["fields"]]
+    given = {field["name"]: field["type"] for field in batch.schema.jsonValue()["fields"]}
+    values = [_value(f["name"], f["type"], given.get(f["name"])) for f in state.schema["fields"]]
     # Columns are named by number: mapInArrow looks columns up by name, and takes a dot or a backtick in a name for syntax.
-    numbered = [f"_{i}" for i in range(len(fields))]
+    numbered = [f"_{i}" for i in range(len(columns))]
     source, names = ([], []) if wanted is None else (_source(), SOURCE)
     rows = selected(
         batch, [*values, partition, "monotonically_increasing_id()", *source], [*numbered, _PARTITION, _ORDER, *names]
@@ -97,7 +97,11 @@ def write_files(
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
     if not order and slots <= _DIRECT_TASKS:
         rows = rows.coalesce(slots)
-    if _is_small(rows, last) and (found := _brought_here(rows, order, last)) is not None:
+    if (
+        len(columns) <= _SMALL_COLUMNS
+        and _is_small(rows, last)
+        and (found := _brought_here(rows, order, last)) is not None
+    ):
         return _written(task(sorted_input=False)(found.to_batches()))
     partitions = max(1, state.partition_count)
     direct = not order and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
@@ -106,6 +110,16 @@ def write_files(
         number = sf.col(_PARTITION).cast("int") if state.partition_count else sf.lit(0)
         rows = rows.repartitionById(tasks, number).sortWithinPartitions(_PARTITION, *order, _ORDER)
     return _run(rows, task(sorted_input=not direct))
+
+
+def _value(name: str, type_: Any, given: Any) -> str:
+    """A column of the queue, as SQL; `given` is its type in the batch, None if the batch lacks it.
+
+    Where Spark knows that parts of a struct are never null, Arrow takes no row in which the struct itself is. A cast makes all parts nullable.
+    """
+    if given is None:
+        return f"cast(null as {sql_type(type_)})"
+    return f"cast({quoted(name)} as {sql_type(type_)})" if forbids_nulls_inside(given) else quoted(name)
 
 
 def _is_small(rows: DataFrame, last: WrittenRows | None) -> bool:

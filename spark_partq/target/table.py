@@ -48,6 +48,8 @@ _OF_VERSION = re.compile(r"\d{20}\.")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")  # of one file, which has everything
 _CONSTRAINT = "delta.constraints."
 _INVARIANT = "delta.invariants"
+_TEXT_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # Spark keeps the type of a text with a length under this name
+_LENGTH = re.compile(r"(?:var)?char\((\d+)\)")
 _FORGETS = "delta.settransactionretentionduration"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # Keys in the metadata of columns that only Delta's own writers can compute.
@@ -158,6 +160,9 @@ class DeltaTarget:
             if _INVARIANT in column["metadata"]:
                 rule = json.loads(column["metadata"][_INVARIANT])["expression"]["expression"]
                 found[f"invariant of {column['name']}"] = rule
+            if text := _LENGTH.fullmatch(column["metadata"].get(_TEXT_TYPE, "")):
+                name = quoted(column["name"])
+                found[f"{column['name']} {text[0]}"] = f"{name} IS NULL OR char_length({name}) <= {text[1]}"
         for key, condition in self._table.metadata().configuration.items():
             if key.startswith(_CONSTRAINT):
                 found[key.removeprefix(_CONSTRAINT)] = condition
@@ -185,6 +190,8 @@ class DeltaTarget:
             unknown += [f"{rule} of column {column['name']}" for rule in _COMPUTED if rule in column["metadata"]]
             if f'"{_INVARIANT}":' in json.dumps(column["type"]):
                 unknown.append(f"{_INVARIANT} inside column {column['name']}")
+            if isinstance(column["type"], dict) and (inside := column["metadata"].get(_TEXT_TYPE)):
+                unknown.append(f"{inside} of column {column['name']}")
         if unknown:
             raise UnsupportedTableError(
                 f"{self.what} has features that this sink does not support: {', '.join(unknown)}. Nothing was written. Write into another "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,16 @@ def test_a_group_that_was_deleted(served: Served, store: str, first: Consumer) -
     assert served.found("/api/groups/g/history", limit=1)["facts"][0]["kind"] == "GroupDeleted"
 
 
+@pytest.mark.parametrize("part", ["", "/history", "/timeline"])
+def test_a_group_that_is_damaged(served: Served, store: str, first: Consumer, part: str) -> None:
+    first.leave()
+    newest = max(Path(store, "groups", "g", "control", "_delta_log").glob("*.json"))
+    newest.write_text("{}")
+    assert served.refused(f"/api/groups/g{part}", 503)["class"] == "CORRUPT_TABLE"
+    shutil.rmtree(store)
+    assert served.refused(f"/api/groups/g{part}", 503)["class"] == "NOT_A_STORE"
+
+
 def test_an_empty_store(store: str) -> None:
     Path(store, "queues").mkdir(parents=True)
     with console(store) as served:
@@ -121,7 +132,7 @@ def test_an_empty_store(store: str) -> None:
     [
         ("/api/groups/nobody", {}, 404, "there is no group 'nobody'"),
         ("/api/groups/nobody/history", {}, 404, "there is no group 'nobody'"),
-        ("/api/groups/nobody/timeline", {}, 404, "there is no group 'nobody'"),
+        ("/api/groups/nobody/timeline", {}, 404, "its groups: g"),
         ("/api/queues/nowhere", {}, 404, "its queues: q"),
         ("/api/queues/..%2f..", {}, 404, "no queue"),
         ("/api/groups/g/history", {"kind": "Nonsense"}, 400, "'Nonsense' is no kind of fact"),

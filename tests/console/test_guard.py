@@ -127,7 +127,7 @@ def test_who_may_act(store: str, first: Consumer) -> None:
         right = headers(served)
         wrong: list[dict[str, str]] = [
             {}, {"origin": right["origin"]}, {"x-partq-token": TOKEN}, headers(served, "wrong"), headers(served, TOKEN[:-1]), headers(served, "é"),
-            headers(served, origin="http://evil.example"), headers(served, origin="null"), headers(served, origin="http://127.0.0.1:1"),
+            headers(served, origin="http://evil.example"), headers(served, origin="null"), headers(served, origin="http://[bad"), headers(served, origin="http://127.0.0.1:1"),
         ]  # fmt: skip
         for given in wrong:
             encoded = {name: value.encode().decode("latin-1") for name, value in given.items()}

@@ -56,6 +56,30 @@ def test_nested_columns(spark: SparkSession, queue: str, tmp_path: Path, type_: 
     assert values(table) == ([] if refused else [*range(20)])
 
 
+def test_texts_with_a_length(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Spark keeps the length beside the column, and checks each row that it writes."""
+    table, inside = tmp_path / "t", tmp_path / "inside"
+    spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, s VARCHAR(3), c CHAR(2)) USING delta")
+    spark.sql(f"CREATE TABLE delta.`{inside}` (v BIGINT, s ARRAY<VARCHAR(3)>) USING delta")
+    rows = (
+        stream(spark, queue, group="g")
+        .withColumn("s", sf.expr("if(v = 7, 'long', 'ööö')"))
+        .withColumn("c", sf.lit(None).cast("string"))
+    )
+    with pytest.raises(
+        StreamingQueryException, match="a row of message 7 of partition 0 of queue 'q' does not fulfil s varchar"
+    ):
+        run_through(rows, tmp_path / "cp", partq.delta_sink(table))
+    assert values(table) == []
+    run_through(rows.filter("v <> 7"), tmp_path / "again", partq.delta_sink(table))
+    assert values(table) == [v for v in range(20) if v != 7]
+    other = stream(spark, queue, group="h").withColumn("s", sf.array(sf.lit("a")))
+    with pytest.raises(
+        StreamingQueryException, match=r"features that this sink does not support: array<varchar\(3\)> of column s"
+    ):
+        run_through(other, tmp_path / "other", partq.delta_sink(inside))
+
+
 def test_a_column_of_another_case(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table = tmp_path / "t"
     spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, Note STRING) USING delta")

@@ -157,3 +157,28 @@ def test_odd_column_names(spark: SparkSession) -> None:
     df = spark.createDataFrame([("x", "y", "z")], ddl)
     (row,) = selected(df, [partition_column(queue, df.columns, "0")], ["p"]).collect()
     assert row.p == partition_of(["x", "y", "z"], ["string"] * 3, 9)
+
+
+SETTINGS: list[dict[str, str]] = [
+    {},
+    {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.session.timeZone": "Asia/Kolkata"},
+    {"spark.sql.ansi.enforceReservedKeywords": "true"},
+]
+
+
+def test_no_setting_of_a_session_moves_a_key(spark: SparkSession) -> None:
+    """Q2: neither what SQL takes `timestamp` for, nor the time zone, nor which words are reserved."""
+    types = "k struct<`order`:string,t:timestamp>"
+    queue, key = state(types, ["k"], 64), {"order": "x", "t": dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)}
+    df = spark.createDataFrame([(key,)], types)
+    found = set[int]()
+    for given_settings in SETTINGS:
+        before = {name: spark.conf.get(name) for name in given_settings}
+        try:
+            for name, value in given_settings.items():
+                spark.conf.set(name, value)
+            found |= {row.p for row in selected(df, [partition_column(queue, df.columns, "0")], ["p"]).collect()}
+        finally:
+            for name, value in before.items():
+                spark.conf.set(name, value or "")
+    assert found == {partition_of([key], queue.key_types, 64)}

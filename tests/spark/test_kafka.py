@@ -296,6 +296,31 @@ def test_what_a_topic_gets(spark: SparkSession) -> None:
     }
 
 
+def test_what_a_topic_gets_of_many_partitions(spark: SparkSession) -> None:
+    """X9: Spark plans the ids of thousands of partitions, also of a queue that was promoted, in one literal."""
+    partitions = 4_096
+    batch = spark.range(partitions).selectExpr(
+        "binary('v') as value", "'q' as _queue", "int(id) as _partition", "id % 8 as _offset"
+    )
+    positions = {("q", n): Position(0, 9, 1, "i", (("i1", MOST), ("i0", 4))) for n in range(partitions)}
+    rows = TopicWriter("t", {}).rows(batch, positions)
+    assert "from_json" not in rows._jdf.queryExecution().optimizedPlan().toString()
+    ids = {bytes(row.headers[0].value).decode() for row in rows.collect()}
+    assert ids == {f"i{int(n % 8 >= 4)}/{n}/{n % 8}" for n in range(partitions)}
+
+
+@pytest.mark.parametrize("headers", ["map('a', 'b')", "'text'", "array('a')", "array(named_struct('key', 'a'))"])
+def test_headers_of_another_type(spark: SparkSession, headers: str) -> None:
+    batch = spark.range(1).selectExpr(
+        "binary('v') as value", f"{headers} as headers", "'q' as _queue", "0 as _partition", "id as _offset"
+    )
+    with pytest.raises(
+        partq.InvalidArgumentError,
+        match="the headers of a Kafka message are array<struct<key:string,value:binary>>, and",
+    ):
+        TopicWriter("t", {}).rows(batch, {("q", 0): Position(0, 9, 1, "i", (("i", MOST),))})
+
+
 def test_what_a_topic_gets_is_selected(spark: SparkSession) -> None:
     batch = spark.createDataFrame(
         [("a", 5, "q", 0, 4)], "customer string, n int, _queue string, _partition int, _offset bigint"

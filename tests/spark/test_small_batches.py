@@ -157,3 +157,26 @@ rows = spark.read.format("partq").option("path", store).option("queue", "q").loa
 print(sorted((row.n, row.v) for row in rows) == sorted((n, v) for n in (1, 100_000, 1) for v in range(100)))
 """
     assert finished(driver(code, str(tmp_path / "store"))).split()[-1] == "True"
+
+
+@pytest.mark.parametrize("by", ["driver", "job"])
+def test_structs_that_are_null(
+    spark: SparkSession, store: str, jobs: list[DataFrame], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Spark knows that their parts are never null where the struct is not; Arrow alone would not take the nulls."""
+    if by == "job":
+        monkeypatch.setattr(write_job, "_SMALL_BYTES", -1)
+    some = "if(id % 2 = 0, null, named_struct('b', concat('s', id), 'c', id))"
+    columns = {"a": some, "l": f"array({some})", "m": f"map('x', {some})", "k": "map(named_struct('n', id), id)"}
+    df = spark.range(4).selectExpr(*(f"{sql} as {name}" for name, sql in columns.items()))
+    partq.create_queue(store, "q", df.schema, partitions=1)
+    assert partq.append(df, store, "q") == 4 and bool(jobs) == (by == "job")
+    found = read(spark, store).orderBy("_offset").select(*columns).collect()
+    assert found == df.collect() and [row.a and row.a.c for row in found] == [None, 1, None, 3]
+
+
+def test_a_small_batch_of_many_columns(spark: SparkSession, store: str, jobs: list[DataFrame]) -> None:
+    """A job writes it: Spark would plan what the driver does for longer."""
+    df = spark.range(4).selectExpr(*(f"id + {n} as c{n}" for n in range(write_job._SMALL_COLUMNS + 1)))
+    partq.create_queue(store, "q", df.schema, partitions=1)
+    assert partq.append(df, store, "q") == 4 and len(jobs) == 1

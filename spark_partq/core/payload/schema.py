@@ -53,6 +53,8 @@ _ATOMIC = frozenset(
 )
 # Columns, what is in them, what is in that… Parquet and JSON readers stop at some hundred.
 MAX_DEPTH = 50
+# Of columns that are new: deeper maps do not fit into Arrow's stream format, and delta-rs cannot read a table with deeper structs.
+MAX_NEW_DEPTH = 32
 _DECIMAL = re.compile(r"decimal\( *([0-9]+) *, *([0-9]+) *\)")
 
 
@@ -115,13 +117,30 @@ def new_columns(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
     Raises
     ------
     InvalidArgumentError
-        Also if a name has control characters, which a terminal may obey. Queues of earlier releases may have such names.
+        Also if a name has control characters, which a terminal may obey, or a column is nested more than `MAX_NEW_DEPTH` levels deep. Queues
+        of earlier releases may have such columns.
     """
     struct = payload_schema(schema, key)
+    for field in struct["fields"]:
+        if _depth(field["type"]) >= MAX_NEW_DEPTH:
+            raise InvalidArgumentError(
+                f"column {field['name']} is nested more than {MAX_NEW_DEPTH} levels deep; put what is inside into a text or other columns",
+                column=field["name"],
+            )
     for name in _names(struct):
         if any(unicodedata.category(c) == "Cc" for c in name):
             raise InvalidArgumentError(f"column name {name!r} has control characters; choose another name", column=name)
     return struct
+
+
+def _depth(type_: Any) -> int:
+    """How many structs, arrays and maps lie within each other."""
+    if not isinstance(type_, dict):
+        return 0
+    inside = [field["type"] for field in type_.get("fields", ())]
+    return 1 + max(
+        _depth(one) for one in [*inside, *(type_.get(part) for part in ("elementType", "keyType", "valueType"))]
+    )
 
 
 def _names(type_: Any) -> Iterator[str]:
@@ -212,6 +231,17 @@ def type_name(type_: Any) -> str:
     if type_["type"] == "map":
         return f"map<{type_name(type_['keyType'])},{type_name(type_['valueType'])}>"
     return "struct<" + ",".join(f"{_field_name(f['name'])}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
+
+
+def sql_type(type_: Any) -> str:
+    """The type for a cast, as SQL reads it in any session: there `timestamp` alone may mean another type, and a plain word may be a reserved one."""
+    if not isinstance(type_, dict) or type_.get("type") not in ("array", "map", "struct"):
+        return "timestamp_ltz" if type_ == "timestamp" else str(type_)
+    if type_["type"] == "array":
+        return f"array<{sql_type(type_['elementType'])}>"
+    if type_["type"] == "map":
+        return f"map<{sql_type(type_['keyType'])},{sql_type(type_['valueType'])}>"
+    return "struct<" + ",".join(f"{quoted(f['name'])}:{sql_type(f['type'])}" for f in type_["fields"]) + ">"
 
 
 def _field_name(name: str) -> str:

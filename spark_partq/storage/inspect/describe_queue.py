@@ -14,7 +14,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import freeing, stuck_messages, waiting_partitions
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.replica.table import replica_state
+from spark_partq.storage.replica.table import replica_role, replica_state
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,11 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         waiting={name: count for name, count in waits.items() if count},
         partitions=tuple(partitions),
     )
+
+
+def fenced_by(queue: Queue) -> str | None:
+    """The replica that takes over from the queue. A copy may have been made while its primary was fenced; that says nothing of the copy."""
+    return None if replica_role(queue.store, queue.name) == "replica" else queue.state.fenced_by
 
 
 def _role(state: QueueState, primary: str | None) -> str:

@@ -14,10 +14,10 @@ from spark_partq.core.payload.keys import DEFAULT_HASH
 from spark_partq.core.queue.partition_map import target
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.inspect.backlog import held_keys
+from spark_partq.storage.inspect.describe_queue import fenced_by
 from spark_partq.storage.inspect.fact_reader import FactReader
 from spark_partq.storage.inspect.heartbeats import heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue, queue_state
-from spark_partq.storage.replica.table import replica_role
 from spark_partq.storage.store import Store
 
 
@@ -114,11 +114,6 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
         held_anywhere=queue.state.key_hash != DEFAULT_HASH,
         dead_letter_queue=queue.state.settings.dead_letter_queue,
     )  # fmt: skip
-
-
-def fenced_by(queue: Queue) -> str | None:
-    """The replica that takes over from the queue. A copy may have been made while its primary was fenced; that says nothing of the copy."""
-    return None if replica_role(queue.store, queue.name) == "replica" else queue.state.fenced_by
 
 
 def _held(queue: Queue, keys: frozenset[int], number: int) -> int:

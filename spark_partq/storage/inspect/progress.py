@@ -12,7 +12,7 @@ from spark_partq.core.group.observer import Observer
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.describe_group import described, queues_of
-from spark_partq.storage.inspect.explain import fenced_by
+from spark_partq.storage.inspect.describe_queue import fenced_by
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.store import Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_partq.core.errors import PartqError
 from spark_partq.storage.arrow import arrow_schema, rows_of
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.key_values import having, key_value
+from spark_partq.storage.queue.key_values import key_value
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice, slices
@@ -44,7 +44,13 @@ class Tail:
 
     def __init__(self, queue: Queue, key: Mapping[str, str]) -> None:
         self._queue = queue
-        self._wanted = {name: key_value(queue.state, name, text) for name, text in key.items()}
+        wanted = {name: key_value(queue.state, name, text) for name, text in key.items()}
+        self._matches: Callable[[pa.RecordBatch], Any] | None = None  # all messages are shown
+        if wanted:
+            # It loads PyArrow's functions, which few commands need.
+            from spark_partq.storage.queue.matching import having
+
+            self._matches = having({field["name"]: field["type"] for field in queue.state.schema["fields"]}, wanted)
         self._seen: dict[int, int] = {}  # by partition, the offset of the next message to show
 
     def last(self, count: int) -> list[Message]:
@@ -96,7 +102,7 @@ class Tail:
         end = table.next_offset
         while len(found) < count and end > table.first_offset:
             base = int(table.index.base[int(np.searchsorted(table.index.base, end, side="left")) - 1])
-            first = base if self._wanted else max(base, end - (count - len(found)))
+            first = base if self._matches else max(base, end - (count - len(found)))
             for piece in slices(self._queue.state, table.partition, table.index, first, end):
                 found = [*self._read(piece), *found]
             end = first
@@ -104,9 +110,8 @@ class Tail:
 
     def _read(self, piece: Slice) -> Iterator[Message]:
         schema = self._queue.state.schema
-        matches = having({field["name"]: field["type"] for field in schema["fields"]}, self._wanted)
         for row, batch, times in read_timed(self._queue.store, piece, arrow_schema(schema)):
-            shown = matches(batch) if self._wanted else np.ones(batch.num_rows, np.bool_)
+            shown = np.ones(batch.num_rows, np.bool_) if self._matches is None else self._matches(batch)
             found = rows_of(batch.filter(pa.array(shown)), schema)
             for n, values in zip(np.flatnonzero(shown), found, strict=True):
                 yield Message(piece.partition, piece.base_offset + row + int(n), int(times[n]), values)

@@ -64,9 +64,10 @@ def _rows(
         queue, number = partition
         partition_id = (ids.get(queue, ""), number)
         own = state.partitions.get(partition_id)
-        was_delivered = partition in claims or (partition in epochs and queue not in ids)
+        was_delivered = partition in claims or partition in epochs
         if own is None and (partition_id in state.removed or was_delivered):
-            refused.append(partition)  # the queue no longer has it, or was deleted
+            # The queue no longer has it, or was deleted, and perhaps created again with fewer partitions.
+            refused.append(partition)
             continue
         if own is None:
             raise InvalidArgumentError(

@@ -24,7 +24,8 @@ from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
-from spark_partq.storage.queue.key_values import having, key_values
+from spark_partq.storage.queue.key_values import key_values
+from spark_partq.storage.queue.matching import having
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
 from spark_partq.storage.queue.rewriting import Rows, rewrite, was_replaced

@@ -124,5 +124,30 @@ def test_what_was_given_of_a_deleted_queue_is_refused(store: str) -> None:
     with pytest.raises(partq.InvalidArgumentError, match="group 'g' has no partition 0 of queue 'p'"):
         acknowledge(Store(store), "g", {("p", 0): 5})
     with pytest.raises(partq.InvalidArgumentError, match="group 'g' has no partition 7 of queue 'q'"):
-        acknowledge(Store(store), "g", {("q", 7): 5}, {("q", 7): 1})
+        acknowledge(Store(store), "g", {("q", 7): 5}, None)
+    query.leave()
+
+
+def test_what_was_given_of_a_queue_that_is_smaller_now_is_refused(store: str) -> None:
+    """H5: its queue was deleted and created again. An acknowledgement that names it, too, counts for the other queues."""
+    sizes = {"qa": 1, "qb": 2}
+    for name, partitions in sizes.items():
+        partq.create_queue(store, name, "v bigint", partitions=partitions, rebalance_delay_ms=0)
+        for number in range(partitions):
+            put(store, number, range(5), queue=name)
+    query = Query(store, "a", queues=(), queue_pattern="q.*", manual_acknowledgement=True)
+    query.next()
+    epochs = {place: planned.epoch for place, planned in query.done.ranges.items()}
+    before = query.done.queue_ids["qb"]
+    partq.delete_queue(store, "qb")
+    partq.create_queue(store, "qb", "v bigint", partitions=1, rebalance_delay_ms=0)
+
+    def reads_the_new_one() -> bool:
+        query.next()
+        ids = {queue.name: id_ for id_, queue in group_state(store).queues.items()}
+        return ids.get("qb", before) != before and len(group_state(store).partitions) == 2
+
+    eventually(reads_the_new_one, "the group to read the new queue qb")
+    assert acknowledge(Store(store), "g", {("qb", 1): 5, ("qa", 0): 3}, epochs) == [("qb", 1)]
+    assert position(store, "g", 0, queue="qa") == 3
     query.leave()
