@@ -64,8 +64,8 @@ class TopicWriter:
                 'what they are made of, as --select "to_json(struct(*)) as value"',
                 columns=", ".join(given),
             )
-        header = sf.array(sf.struct(sf.lit(ID_HEADER).alias("key"), _id(positions).cast("binary").alias("value")))
-        headers = header.cast(_HEADERS)
+        id_ = _id(positions)
+        headers = sf.array(sf.struct(sf.lit(ID_HEADER).alias("key"), id_.cast("binary").alias("value"))).cast(_HEADERS)
         if "headers" in given and not _are_headers(rows.schema["headers"].dataType):
             raise InvalidArgumentError(
                 f"the headers of a Kafka message are {_HEADERS}, and the column headers is {rows.schema['headers'].dataType.simpleString()}. Say with "
@@ -74,6 +74,11 @@ class TopicWriter:
             )
         if "headers" in given:  # of a message that came from a topic of this job, they have its id there
             own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS))
+            what = "a header of message %s has no key, and Kafka takes none without. Leave it out with --select"
+            refused = sf.raise_error(sf.format_string(what, id_)).cast(
+                _HEADERS
+            )  # the connector's error would not name the message
+            own = sf.when(sf.exists(own, lambda h: h["key"].isNull()), refused).otherwise(own)
             headers = sf.concat(sf.filter(own, lambda h: ~h["key"].eqNullSafe(ID_HEADER)), headers)
         return rows.withColumn("headers", headers).drop(*SOURCE)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
@@ -319,6 +320,20 @@ def test_headers_of_another_type(spark: SparkSession, headers: str) -> None:
         match="the headers of a Kafka message are array<struct<key:string,value:binary>>, and",
     ):
         TopicWriter("t", {}).rows(batch, {("q", 0): Position(0, 9, 1, "i", (("i", MOST),))})
+
+
+@pytest.mark.parametrize("header", ["named_struct('key', null, 'value', 'v')", "null"])
+def test_a_header_without_a_key(spark: SparkSession, header: str) -> None:
+    batch = spark.range(2).selectExpr(
+        "binary('v') as value",
+        f"array(named_struct('key', 'a', 'value', 'v'), if(id = 1, {header}, null)) as headers",
+        "'q' as _queue",
+        "0 as _partition",
+        "id as _offset",
+    )
+    rows = TopicWriter("t", {}).rows(batch.where("id = 1"), {("q", 0): Position(0, 9, 1, "i", (("i", MOST),))})
+    with pytest.raises(PySparkException, match="a header of message i/0/1 has no key, and Kafka takes none without"):
+        rows.collect()
 
 
 def test_what_a_topic_gets_is_selected(spark: SparkSession) -> None:
