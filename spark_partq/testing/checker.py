@@ -207,11 +207,15 @@ class _Checker:
                 text = f"two processes of {row.instance} delivered under epoch {row.epoch}"
                 self._found(Violation.OWNERS, where, row.offset, text)
 
+    def _by_offset(self, where: Where) -> dict[int, list[_Row]]:
+        found: dict[int, list[_Row]] = defaultdict(list)
+        for row in self.rows[where]:
+            found[row.offset].append(row)
+        return found
+
     def repeated(self, where: Where) -> None:
         """What is delivered twice is marked, and something allows it (H4)."""
-        by_offset: dict[int, list[_Row]] = defaultdict(list)
-        for row in self.rows[where]:
-            by_offset[row.offset].append(row)
+        by_offset = self._by_offset(where)
         self.report.delivered += len(by_offset)
         for offset, rows in sorted(by_offset.items()):
             rows.sort(key=lambda row: (row.epoch, row.at))
@@ -250,21 +254,19 @@ class _Checker:
     def counted(self, where: Where, sent: int, position: int | None, manual: bool) -> dict[int, _Row]:
         """Of each message the delivery that counts; what has none is lost, or somebody else acknowledged it."""
         own = self.owned[where]
-        by_lineage = {
-            id(lineage): [r for r in self.rows[where] if own.lineage_of(r.epoch) is lineage] for lineage in own.lineages
-        }
+        by_offset = self._by_offset(where)
         found: dict[int, _Row] = {}
         for row in self.rows[where]:
             if row.offset >= sent:
                 self._found(Violation.UNKNOWN, where, row.offset, f"{row.flow} got it; only {sent} were sent")
         for offset in range(own.first, sent):
             lineage = next((x for x in reversed(own.lineages) if x.start <= offset), None)
-            rows = [r for r in by_lineage.get(id(lineage), []) if r.offset == offset]
+            others = by_offset.get(offset, [])
+            rows = [] if lineage is None else [r for r in others if own.lineage_of(r.epoch) is lineage]
             done = [r for r in rows if r.key in self.ends]
             until = position if lineage is None or lineage.until is None else lineage.until
             acknowledged = until is not None and offset < until
             if not rows:
-                others = [r for r in self.rows[where] if r.offset == offset]
                 if not others:
                     self._found(Violation.LOST, where, offset, "nobody was given it")
                 elif acknowledged and any(r.key in self.ends for r in others):
