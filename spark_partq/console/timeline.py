@@ -12,10 +12,10 @@ import pyarrow as pa
 from spark_partq.analysis import handoffs, ownerships, statuses
 from spark_partq.analysis.frames import nullable_frame
 from spark_partq.console.looks import Looks
-from spark_partq.core.errors import GroupNotFoundError
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import instance_of
+from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.fact_reader import FactFilter
 from spark_partq.storage.rows import Row
 
@@ -40,13 +40,8 @@ def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved:
     ------
     PartqError
     """
-    look = looks.checked("group", group)
-    opened = looks.watch.group(group)
-    if opened is None:
-        known = ", ".join(one.description.group for one in look.sample.groups) or "none"
-        raise GroupNotFoundError(
-            f"there is no group {group!r} in {looks.store.uri}; its groups: {known}", group=group, store=looks.store.uri
-        )
+    looks.checked("group", group)
+    opened = looks.watch.group(group) or open_group(looks.store, group)
     now = looks.store.now()
     reader = looks.facts(group)
     facts = reader.since(now - dt.timedelta(seconds=seconds), MOST_FACTS)

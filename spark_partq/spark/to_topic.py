@@ -66,21 +66,31 @@ class TopicWriter:
             )
         id_ = _id(positions)
         headers = sf.array(sf.struct(sf.lit(ID_HEADER).alias("key"), id_.cast("binary").alias("value"))).cast(_HEADERS)
-        if "headers" in given and not _are_headers(rows.schema["headers"].dataType):
-            raise InvalidArgumentError(
-                f"the headers of a Kafka message are {_HEADERS}, and the column headers is {rows.schema['headers'].dataType.simpleString()}. Say with "
-                "--select what they are made of, or leave the column out",
-                columns="headers",
-            )
-        if "headers" in given:  # of a message that came from a topic of this job, they have its id there
-            own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS))
-            what = "a header of message %s has no key, and Kafka takes none without. Leave it out with --select"
-            refused = sf.raise_error(sf.format_string(what, id_)).cast(
-                _HEADERS
-            )  # the connector's error would not name the message
-            own = sf.when(sf.exists(own, lambda h: h["key"].isNull()), refused).otherwise(own)
-            headers = sf.concat(sf.filter(own, lambda h: ~h["key"].eqNullSafe(ID_HEADER)), headers)
+        if "headers" in given:
+            headers = sf.concat(_own_headers(rows.schema["headers"].dataType, id_), headers)
         return rows.withColumn("headers", headers).drop(*SOURCE)
+
+
+def _own_headers(type_: DataType, id_: Column) -> Column:
+    """The headers that a message has itself, without the id that it has if it came from a topic of this job.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a column of this type has no headers.
+    """
+    if not _are_headers(type_):
+        raise InvalidArgumentError(
+            f"the headers of a Kafka message are {_HEADERS}, and the column headers is {type_.simpleString()}. Say with "
+            "--select what they are made of, or leave the column out",
+            columns="headers",
+        )
+    own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS))
+    # The connector's error would not name the message.
+    what = "a header of message %s has no key, and Kafka takes none without. Leave it out with --select"
+    refused = sf.raise_error(sf.format_string(what, id_)).cast(_HEADERS)
+    own = sf.when(sf.exists(own, lambda h: h["key"].isNull()), refused).otherwise(own)
+    return sf.filter(own, lambda h: h["key"] != ID_HEADER)
 
 
 def _are_headers(type_: DataType) -> bool:

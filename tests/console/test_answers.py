@@ -132,6 +132,7 @@ def test_an_empty_store(store: str) -> None:
     [
         ("/api/groups/nobody", {}, 404, "there is no group 'nobody'"),
         ("/api/groups/nobody/history", {}, 404, "there is no group 'nobody'"),
+        ("/api/groups/nobody/timeline", {}, 404, "there is no group 'nobody'"),
         ("/api/groups/nobody/timeline", {}, 404, "its groups: g"),
         ("/api/queues/nowhere", {}, 404, "its queues: q"),
         ("/api/queues/..%2f..", {}, 404, "no queue"),

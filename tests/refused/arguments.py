@@ -36,7 +36,7 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', 'v long not null')", InvalidArgumentError, "column 'v': a queue does not check its messages, so each column may hold nulls; leave NOT NULL out,"),
         python("create_queue(store, 'new', 'v time')", InvalidArgumentError, "column v: type time cannot be kept;"),
         python("create_queue(store, 'new', 'v variant')", InvalidArgumentError, "column v: type variant cannot be kept; use one of binary, boolean, byte, date, double, float, integer, long,"),
-        python("create_queue(store, 'new', 'v ' + 'array<' * 60 + 'long' + '>' * 60)", InvalidArgumentError, "column v is nested more than 50 levels deep; put what is inside into a text or other columns"),
+        python("create_queue(store, 'new', 'v ' + 'array<' * 60 + 'long' + '>' * 60)", InvalidArgumentError, "column v is nested more than 32 levels deep; put what is inside into a text or other columns"),
         python("create_queue(store, 'new', 'v ' + 'array<' * 5000 + 'long' + '>' * 5000)", InvalidArgumentError, "the schema is nested too deeply; put what is inside into a text or other columns"),
         python("create_queue(store, 'new', {'type': 'array'})", InvalidArgumentError, "a queue's schema needs at least one column"),
         python("create_queue(store, 'new', 'v long', key='w')", InvalidArgumentError, "key column 'w' is not in the schema; its columns are ['v']"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
@@ -58,7 +58,7 @@ MAX_NEW_DEPTH = 32
 _DECIMAL = re.compile(r"decimal\( *([0-9]+) *, *([0-9]+) *\)")
 
 
-def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
+def payload_schema(schema: str | Struct, key: Sequence[str] = (), max_depth: int = MAX_DEPTH) -> Struct:
     """Normalize and check a payload schema given as Spark DDL or as Spark's JSON form.
 
     Parameters
@@ -67,6 +67,8 @@ def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
         ``"order_id string, amount double"`` or ``StructType.jsonValue()``.
     key : sequence of str
         The partition key's columns, which must be there and hashable.
+    max_depth : int
+        How many levels deep a column may be nested.
 
     Raises
     ------
@@ -83,7 +85,7 @@ def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
     if not isinstance(struct, dict) or struct.get("type") != "struct" or not struct.get("fields"):
         raise InvalidArgumentError("a queue's schema needs at least one column", schema=schema)
     try:
-        struct = _normalized_struct(struct, (), 1)
+        struct = _normalized_struct(struct, (), 1, max_depth)
     except (KeyError, TypeError, AttributeError):
         raise InvalidArgumentError(
             "the schema is not in Spark's JSON form; pass StructType.jsonValue() or DDL such as 'order_id string'",
@@ -120,27 +122,11 @@ def new_columns(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
         Also if a name has control characters, which a terminal may obey, or a column is nested more than `MAX_NEW_DEPTH` levels deep. Queues
         of earlier releases may have such columns.
     """
-    struct = payload_schema(schema, key)
-    for field in struct["fields"]:
-        if _depth(field["type"]) >= MAX_NEW_DEPTH:
-            raise InvalidArgumentError(
-                f"column {field['name']} is nested more than {MAX_NEW_DEPTH} levels deep; put what is inside into a text or other columns",
-                column=field["name"],
-            )
+    struct = payload_schema(schema, key, MAX_NEW_DEPTH)
     for name in _names(struct):
         if any(unicodedata.category(c) == "Cc" for c in name):
             raise InvalidArgumentError(f"column name {name!r} has control characters; choose another name", column=name)
     return struct
-
-
-def _depth(type_: Any) -> int:
-    """How many structs, arrays and maps lie within each other."""
-    if not isinstance(type_, dict):
-        return 0
-    inside = [field["type"] for field in type_.get("fields", ())]
-    return 1 + max(
-        _depth(one) for one in [*inside, *(type_.get(part) for part in ("elementType", "keyType", "valueType"))]
-    )
 
 
 def _names(type_: Any) -> Iterator[str]:
@@ -161,7 +147,7 @@ def normalized(struct: Struct) -> Struct:
     InvalidArgumentError
         If a column's name or type cannot be kept in a Delta table as this package writes it.
     """
-    return _normalized_struct(struct, (), 1)
+    return _normalized_struct(struct, (), 1, MAX_DEPTH)
 
 
 def is_readable_as(schema: Struct, added: Collection[str], payload: Struct) -> bool:
@@ -224,24 +210,27 @@ def check_same_columns(
 
 def type_name(type_: Any) -> str:
     """The type as Spark's DDL writes it; the name of a field that is no plain word is quoted."""
-    if not isinstance(type_, dict) or type_.get("type") not in ("array", "map", "struct"):
-        return str(type_)
-    if type_["type"] == "array":
-        return f"array<{type_name(type_['elementType'])}>"
-    if type_["type"] == "map":
-        return f"map<{type_name(type_['keyType'])},{type_name(type_['valueType'])}>"
-    return "struct<" + ",".join(f"{_field_name(f['name'])}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
+    return _ddl(type_, str, _field_name)
 
 
 def sql_type(type_: Any) -> str:
     """The type for a cast, as SQL reads it in any session: there `timestamp` alone may mean another type, and a plain word may be a reserved one."""
-    if not isinstance(type_, dict) or type_.get("type") not in ("array", "map", "struct"):
-        return "timestamp_ltz" if type_ == "timestamp" else str(type_)
-    if type_["type"] == "array":
-        return f"array<{sql_type(type_['elementType'])}>"
-    if type_["type"] == "map":
-        return f"map<{sql_type(type_['keyType'])},{sql_type(type_['valueType'])}>"
-    return "struct<" + ",".join(f"{quoted(f['name'])}:{sql_type(f['type'])}" for f in type_["fields"]) + ">"
+    return _ddl(type_, lambda plain: "timestamp_ltz" if plain == "timestamp" else str(plain), quoted)
+
+
+def _ddl(type_: Any, plain: Callable[[Any], str], field_name: Callable[[str], str]) -> str:
+    """The type as DDL; the two functions write a type without parts, and the name of a field."""
+
+    def written(one: Any) -> str:
+        if not isinstance(one, dict) or one.get("type") not in ("array", "map", "struct"):
+            return plain(one)
+        if one["type"] == "array":
+            return f"array<{written(one['elementType'])}>"
+        if one["type"] == "map":
+            return f"map<{written(one['keyType'])},{written(one['valueType'])}>"
+        return "struct<" + ",".join(f"{field_name(f['name'])}:{written(f['type'])}" for f in one["fields"]) + ">"
+
+    return written(type_)
 
 
 def _field_name(name: str) -> str:
@@ -275,7 +264,7 @@ def payload_of(messages: Struct) -> Struct:
     return {**messages, "fields": messages["fields"][: -len(MESSAGE_COLUMNS["fields"])]}
 
 
-def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Struct:
+def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int, max_depth: int) -> Struct:
     if not struct["fields"]:
         raise InvalidArgumentError(f"column {'.'.join(path)} is a struct without fields", column=".".join(path))
     names = [f["name"] for f in struct["fields"]]
@@ -299,7 +288,7 @@ def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Str
         fields.append(
             {
                 "name": field["name"],
-                "type": _normalized_type(field["type"], where, depth),
+                "type": _normalized_type(field["type"], where, depth, max_depth),
                 "nullable": True,
                 "metadata": {},
             }
@@ -307,24 +296,24 @@ def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Str
     return {"type": "struct", "fields": fields}
 
 
-def _normalized_type(type_: Any, path: tuple[str, ...], depth: int) -> Any:
+def _normalized_type(type_: Any, path: tuple[str, ...], depth: int, max_depth: int) -> Any:
     if isinstance(type_, dict):
-        if depth == MAX_DEPTH:
+        if depth == max_depth:
             raise InvalidArgumentError(
-                f"column {path[0]} is nested more than {MAX_DEPTH} levels deep; put what is inside into a text or other columns",
+                f"column {path[0]} is nested more than {max_depth} levels deep; put what is inside into a text or other columns",
                 column=path[0],
             )
         kind = type_.get("type")
         if kind == "struct":
-            return _normalized_struct(type_, path, depth + 1)
+            return _normalized_struct(type_, path, depth + 1, max_depth)
         if kind == "array":
-            element = _normalized_type(type_["elementType"], path, depth + 1)
+            element = _normalized_type(type_["elementType"], path, depth + 1, max_depth)
             return {"type": "array", "elementType": element, "containsNull": True}
         if kind == "map":
             return {
                 "type": "map",
-                "keyType": _normalized_type(type_["keyType"], path, depth + 1),
-                "valueType": _normalized_type(type_["valueType"], path, depth + 1),
+                "keyType": _normalized_type(type_["keyType"], path, depth + 1, max_depth),
+                "valueType": _normalized_type(type_["valueType"], path, depth + 1, max_depth),
                 "valueContainsNull": True,
             }
     elif type_ in _ATOMIC:

@@ -64,10 +64,12 @@ def _rows(
         queue, number = partition
         partition_id = (ids.get(queue, ""), number)
         own = state.partitions.get(partition_id)
-        was_delivered = partition in claims or partition in epochs
+        was_delivered = partition in claims or (partition in epochs and queue not in ids)
         if own is None and (partition_id in state.removed or was_delivered):
-            # The queue no longer has it, or was deleted, and perhaps created again with fewer partitions.
-            refused.append(partition)
+            refused.append(partition)  # the queue no longer has it, or was deleted
+            continue
+        if own is None and partition in epochs and _had(group, partition):
+            refused.append(partition)  # the queue was deleted, and created again with fewer partitions
             continue
         if own is None:
             raise InvalidArgumentError(
@@ -104,3 +106,9 @@ def _rows(
         elif offset > position:
             rows.append(AckRow(incarnation, 0, *partition_id, own.epoch, offset, offset))
     return rows, refused
+
+
+def _had(group: Group, partition: QueuePartition) -> bool:
+    """Whether the group ever read a partition of that name and number. This reads the whole history, so it is for what would be an error."""
+    facts = group.history_table()
+    return partition in zip(facts["queue"].to_pylist(), facts["partition"].to_pylist(), strict=True)

@@ -124,7 +124,7 @@ def test_what_was_given_of_a_deleted_queue_is_refused(store: str) -> None:
     with pytest.raises(partq.InvalidArgumentError, match="group 'g' has no partition 0 of queue 'p'"):
         acknowledge(Store(store), "g", {("p", 0): 5})
     with pytest.raises(partq.InvalidArgumentError, match="group 'g' has no partition 7 of queue 'q'"):
-        acknowledge(Store(store), "g", {("q", 7): 5}, None)
+        acknowledge(Store(store), "g", {("q", 7): 5}, {("q", 7): 1})
     query.leave()
 
 
