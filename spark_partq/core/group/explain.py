@@ -148,6 +148,8 @@ class Surroundings:
         By this machine's clock.
     end : int or None
         The partition's next offset; None if the queue is gone.
+    first : int
+        The offset of the partition's first message that was not removed.
     waits_for : dict
         The partitions that the partition's next messages wait for because of a resize, each with the offset up to which (S5).
     scaling : str
@@ -166,6 +168,7 @@ class Surroundings:
 
     now: dt.datetime
     end: int | None = None
+    first: int = 0
     waits_for: Mapping[int, int] = field(default_factory=dict)
     scaling: str = ""
     fenced_by: str | None = None
@@ -350,8 +353,20 @@ class _Waits:
         elif end is not None and position >= end:
             yield Wait(WaitKind.MESSAGES, f"There are no new messages: the group has read all up to offset {end}.")
         elif end is not None and not self._seen.waits_for and instance_of(owner or "") not in self._seen.silent_s:
-            text = f"{end - position:,} messages are there for the next micro-batch of {owner}."
-            yield Wait(WaitKind.MICRO_BATCH, text)
+            yield Wait(WaitKind.MICRO_BATCH, self._micro_batch(position, end))
+
+    def _micro_batch(self, position: int, end: int) -> str:
+        first, said = self._seen.first, []
+        if position < first:
+            said.append(
+                f"Messages {position} to {first - 1} were removed before the group had read them: the query ends with DATA_LOSS, or goes on behind them "
+                "with failOnDataLoss=false."
+            )
+        if first < end:
+            said.append(
+                f"{end - max(position, first):,} messages are there for the next micro-batch of {self._own.flow}."
+            )
+        return " ".join(said)
 
     def _barrier(self) -> Wait:
         waits_for = self._seen.waits_for

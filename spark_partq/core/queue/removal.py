@@ -11,7 +11,15 @@ Ints = NDArray[np.int64]
 
 
 def removable(
-    end: Ints, size: Ints, enqueued_us: Ints, floor: int, settings: QueueSettings, now_ms: int, *, operating: bool
+    end: Ints,
+    size: Ints,
+    enqueued_us: Ints,
+    floor: int,
+    settings: QueueSettings,
+    now_ms: int,
+    *,
+    operating: bool,
+    stuck: bool = False,
 ) -> int:
     """How many files are removed, from the first on.
 
@@ -26,10 +34,15 @@ def removable(
         By the store's clock.
     operating : bool
         Whether consumers share the partition. Messages that are kept in any other partition could not be given to a consumer.
+    stuck : bool
+        Whether a group wants messages here that it cannot be given until they are copied. They do not become too old, nor too many: nobody could
+        have read them in time, and no query would hear of their loss.
     """
     settled = int(np.searchsorted(end, floor, side="right"))
     if operating and settings.min_retention_ms:
         settled = min(settled, older(enqueued_us, settings.min_retention_ms, now_ms))
+    if stuck:
+        return settled
     expired = 0 if settings.retention_ms is None else older(enqueued_us, settings.retention_ms, now_ms)
     return max(settled, expired, too_many(size, settings.max_bytes))
 

@@ -83,14 +83,22 @@ def left_in_parent(queue: Queue, readers: Sequence[Group]) -> int:
 
 def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
     """The parent's first message that some group wants, of the groups that have shared the parent. As of the parent's last refresh."""
-    positions = [_in_parent(queue, group) for group in freeing(queue, readers)]
-    return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))
+    return max(queue.table(PARENT).first_offset, min(_in_parent(queue, readers), default=0))
 
 
-def _in_parent(queue: Queue, group: Group) -> int | None:
-    """The group's position in the parent. 0 if the group attached before the queue was last exclusive and does not know the parent.
+def waits_for_copies(queue: Queue, readers: Sequence[Group]) -> bool:
+    """Whether a group wants messages of the parent that are stuck there. As of the parent's last refresh."""
+    end = queue.table(PARENT).next_offset
+    return queue.state.stuck and any(position < end for position in _in_parent(queue, readers))
 
-    None if it attached later.
+
+def _in_parent(queue: Queue, readers: Sequence[Group]) -> list[int]:
+    """The positions in the parent of the groups that have shared it.
+
+    It is 0 for a group that attached before the queue was last exclusive and does not know the parent.
     """
-    found = group.position((queue.state.queue_id, PARENT))
-    return 0 if found is None and queue.state.shared_parent_with(group.name) else found
+    queue_id = queue.state.queue_id
+    positions = [(group.name, group.position((queue_id, PARENT))) for group in freeing(queue, readers)]
+    return [
+        position or 0 for name, position in positions if position is not None or queue.state.shared_parent_with(name)
+    ]

@@ -106,10 +106,11 @@ def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) 
     if queue is None:
         return Surroundings(now)
     ends = {table.partition: table.next_offset for table in queue.partitions}
+    first = queue.table(number).first_offset if number in ends else 0
     barrier = barrier_of(queue, group.state.committed_floors(queue_id))
     waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
     return Surroundings(
-        now, ends.get(number), waits_for, _scaling(queue, number), fenced_by(queue),
+        now, ends.get(number), first, waits_for, _scaling(queue, number), fenced_by(queue),
         held_keys=_held(queue, held_keys(queue, group), number),
         held_anywhere=queue.state.key_hash != DEFAULT_HASH,
         dead_letter_queue=queue.state.settings.dead_letter_queue,

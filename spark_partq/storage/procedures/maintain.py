@@ -15,7 +15,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.removal import removable
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import stuck_from
+from spark_partq.storage.inspect.backlog import stuck_from, waits_for_copies
 from spark_partq.storage.procedures.alter import follow_queue
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
@@ -144,15 +144,18 @@ def _removable(
         return max(state.removed_ends.get(number, 0), stuck)
 
     def end(table: PartitionTable) -> int:
+        if table.partition == PARENT and state.copying is not None:
+            return 0  # the copy has begun since the tables were listed
         table.refresh()
         index = table.index
         # A floor beyond the partition's end does not count: no group can have finished messages that do not exist yet.
         floor = floor_of(table.partition)
         settled = floor if floor <= table.next_offset else 0
-        operating = table.partition in state.partition_numbers
         count = removable(
-            index.end, index.size, index.enqueued_us, settled, state.settings, now_ms, operating=operating
-        )
+            index.end, index.size, index.enqueued_us, settled, state.settings, now_ms,
+            operating=table.partition in state.partition_numbers,
+            stuck=table.partition == PARENT and waits_for_copies(queue, readers),
+        )  # fmt: skip
         return int(index.end[count - 1]) if count else 0
 
     return dict(zip([table.partition for table in tables], queue.store.map(end, tables), strict=True))

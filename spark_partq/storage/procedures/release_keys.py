@@ -40,19 +40,28 @@ def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> bool:
     for queue in queues:
         check_primary(queue)
     holding = {queue.name: _holding(queue, groups) for queue, groups in aside}
-    ends = {queue.name: _ends(queue, holding[queue.name]) for queue in queues if holding[queue.name]}
+    for queue in queues:
+        ends = _ends(queue, holding[queue.name])
+        for group in holding[queue.name]:
+            _check_read(queue, group, ends)
     for queue in queues:
         for group in holding[queue.name]:
-            _check_read(queue, group, ends[queue.name])
-    for queue in queues:
-        release = ReleaseKeys(queue.state.queue_id, ends.get(queue.name, {}))
-        for group in holding[queue.name]:
-            if queue.state.queue_id not in group.state.held:
-                continue
-            group.decide(lambda release=release: [release], user_and_host())  # type: ignore[misc]
-            if queue.state.queue_id in group.state.held:
-                raise _not_read(queue, group)
+            _release(queue, group)
     return any(holding[queue.name] for queue in queues if queue.state.settings.dead_letter_order != "skip")
+
+
+def _release(queue: Queue, group: Group) -> None:
+    """Unless the group holds no key by now. All is measured once more on top of the state that the decision changes: another call may have put the
+    messages back meanwhile, and the group may hold keys of messages that came after them.
+    """
+    queue_id = queue.state.queue_id
+
+    def release() -> list[ReleaseKeys]:
+        return [ReleaseKeys(queue_id, _ends(queue, [group]))] if queue_id in group.state.held else []
+
+    group.decide(release, user_and_host())
+    if queue_id in group.state.held:
+        raise _not_read(queue, group)
 
 
 def _holding(queue: Queue, aside: Collection[str]) -> list[Group]:
@@ -63,8 +72,15 @@ def _holding(queue: Queue, aside: Collection[str]) -> list[Group]:
 
 
 def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
-    """The ends up to which each group must have read the queue. With ``skip`` no order is asked for, and nothing must be read."""
-    if queue.state.settings.dead_letter_order == "skip":
+    """The ends up to which each of these groups must have read the queue. With ``skip`` no order is asked for, and nothing must be read.
+
+    Raises
+    ------
+    KeysHeldError
+        If messages may come that none of them has read.
+    """
+    queue.control.refresh()
+    if not holding or queue.state.settings.dead_letter_order == "skip":
         return {}
     names = ", ".join(repr(group.name) for group in holding)
     held = f"keys of dead messages of queue {queue.name!r} are held back (group {names}), and"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.queue.partition_map import drained
@@ -37,32 +37,41 @@ class ScaleProgress:
 def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
     """What a change waits for. None if every group has settled these partitions; without groups, if they are empty.
 
-    Messages that maintenance has removed, as they were too old, are not waited for.
+    Messages that maintenance has removed count, too: a group that has not read them must hear of it (`DATA_LOSS`), or go on behind them.
     """
     readers, queue_id = freeing(queue, settled_groups(queue)), queue.state.queue_id
-    left = unread(queue, partitions, readers)
+    left, ends = unread(queue, partitions, readers), next_offsets(queue, partitions)
     if left == 0:
-        ends = {
-            n: queue.table(n).next_offset
-            for n in partitions
-            if queue.table(n).first_offset < queue.table(n).next_offset
-        }
         for group in readers:
             group.commit_floors(queue_id, ends)
-        if drained(ends, [group.state.committed_floors(queue_id) for group in readers]):
+        if drained(ends, [_settled(queue, group) for group in readers]):
             return None
-    behind = [
-        group
-        for group in readers
-        if any((group.position((queue_id, n)) or 0) < queue.table(n).next_offset for n in partitions)
-    ]
     if queue.state.holds_dead_messages:
         return ScaleProgress("retention_ms or max_bytes to remove what is left of its dead messages", left, alone=True)
+    missing = {group: sum(max(0, end - _read(queue, group, n)) for n, end in ends.items()) for group in readers}
+    behind = [group for group, messages in missing.items() if messages]
+    what = "what is left" if left else "messages that were removed before they were read (failOnDataLoss=false)"
     return ScaleProgress(
-        f"consumers{_of(behind)} to acknowledge what is left",
-        left,
+        f"consumers{_of(behind)} to acknowledge {what}",
+        left or max(missing.values(), default=0),
         alone=not any(m.subscribes(queue.name) for group in behind for m in group.state.members.values()),
     )
+
+
+def _settled(queue: Queue, group: Group) -> Callable[[int], int]:
+    """What the group has settled of each partition. In one that it never had it starts behind the messages that were removed."""
+    queue_id = queue.state.queue_id
+    return lambda number: (
+        group.state.committed_floor((queue_id, number))
+        if (queue_id, number) in group.state.partitions
+        else queue.table(number).first_offset
+    )
+
+
+def _read(queue: Queue, group: Group, number: int) -> int:
+    """The group's position in a partition, or where it would start."""
+    position = group.position((queue.state.queue_id, number))
+    return queue.table(number).first_offset if position is None else position
 
 
 def _of(groups: Sequence[Group]) -> str:

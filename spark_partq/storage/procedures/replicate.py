@@ -28,7 +28,7 @@ from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.closed_groups import closed, is_used, unused_error
 from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
 from spark_partq.storage.replica.explained import Read, explains, go_on
-from spark_partq.storage.replica.following import check_source, follow, goes_on
+from spark_partq.storage.replica.following import check_source, follow, goes_on, promoted_meanwhile
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.parts import Part, each, held_back, in_use, parts
 from spark_partq.storage.replica.readers import Readers
@@ -119,15 +119,16 @@ class Replicator:
                 queue=self.queue,
                 location=self.target.uri,
             )
-        with reaching(self.target):
-            self._force_writes(state.settings.durable)
-            commits, problems = self._pass(state)
-            report = complete.SyncReport(commits, self._lag(state))
-            now = self._replica(self.queue)
-            if now is not None and now.replica_id == replica.replica_id:  # else a pass of a new primary has begun
-                self._has_ended(self.queue, report.total_lag)
-        if problems:
-            raise problems[0]
+        with promoted_meanwhile(self._check_follows):
+            with reaching(self.target):
+                self._force_writes(state.settings.durable)
+                commits, problems = self._pass(state)
+                report = complete.SyncReport(commits, self._lag(state))
+                now = self._replica(self.queue)
+                if now is not None and now.replica_id == replica.replica_id:  # else a pass of a new primary has begun
+                    self._has_ended(self.queue, report.total_lag)
+            if problems:
+                raise problems[0]
         return report
 
     def _pass(self, state: QueueState) -> tuple[int, list[PartqError]]:
@@ -238,8 +239,9 @@ class Replicator:
 
     def check(self, state: QueueState) -> None:
         """Refuse, before anything is changed, what a pass of the queue in that state would refuse."""
-        for error in self._check_history(self._readers.of(state)).values():
-            raise error
+        with promoted_meanwhile(self._check_follows):
+            for error in self._check_history(self._readers.of(state)).values():
+                raise error
 
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> dict[str, PartqError]:
         """Refuse, before anything is copied, a replica if the history of one of its tables differs from its original's.
@@ -324,9 +326,8 @@ class Replicator:
             if self._replica_ids.get(queue, "") not in ("", "" if replica is None else replica.replica_id):
                 raise ReplicaError(
                     f"the replica of queue {queue!r} in {self.target.uri} was removed while a pass copied to it; the pass ends",
-                    queue=queue,
-                    location=self.target.uri,
-                )
+                    queue=queue, location=self.target.uri,
+                )  # fmt: skip
 
     def _is_gone(self, folder: str) -> bool:
         """Whether every replica to which that copy belongs was deleted, or is another one than when the pass began."""

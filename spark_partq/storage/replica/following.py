@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from spark_partq.core.errors import PartqError, ReplicaError
+from spark_partq.core.errors import OtherHistoryError, PartqError, ReplicaError
 from spark_partq.core.queue.replicas import is_followed
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide
@@ -38,6 +39,16 @@ def check_source(store: Store, queue: str, taking_over: bool = False) -> QueueSt
     if is_replica(store, queue):
         raise ReplicaError(f"queue {queue!r} in {store.uri} is a replica itself; replicate its primary", queue=queue)
     return state
+
+
+@contextlib.contextmanager
+def promoted_meanwhile(check_follows: Callable[[], object]) -> Iterator[None]:
+    """A copy that was promoted in the middle of a pass has a history of its own from then on. `check_follows` raises in that case."""
+    try:
+        yield
+    except OtherHistoryError:
+        check_follows()
+        raise
 
 
 class Misplaced(NamedTuple):

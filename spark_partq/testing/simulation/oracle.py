@@ -240,7 +240,7 @@ class Oracle:
         elif fact.kind == "PartitionsRemoved":
             ends = {int(number): end for number, end in fact.body["ends"].items()}
             # A scaling of mode delete may also end what another began.
-            if queue.mode != "delete" and not fact.body["lost"] and uri == self.live and not self.retention:
+            if queue.mode != "delete" and not fact.body["lost"] and uri == self.live:
                 groups = self.deleted.beside(self._groups_of(uri), uri, queue.state)
                 self.fail(unsettled(queue, groups, ends, self._world.time_ns()))
             self._lose(queue, ends)
@@ -259,7 +259,7 @@ class Oracle:
         readers = self._groups_of(self.live)
         if fact.kind == "QueueDrained":
             self._drained_groups = set(readers)
-        if fact.kind == "GenerationOpened" and before.scaling and before.scaling.mode == "drain" and not self.retention:
+        if fact.kind == "GenerationOpened" and before.scaling and before.scaling.mode == "drain":
             self.fail(undrained(name, before, after, readers, self._drained_groups))
 
     def _groups_of(self, uri: str) -> dict[str, GroupState]:

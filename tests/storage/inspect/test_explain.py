@@ -180,6 +180,18 @@ def test_with_skip_no_key_is_held(store: str) -> None:
     assert list(told_of_held_keys(store)) == [0] and partq.describe_group(store, "g").held_keys == {"q": 2}
 
 
+def test_messages_that_were_removed_do_not_wait(store: str) -> None:
+    """Q8: they are not there for the next micro-batch, and the query ends with an error."""
+    queue_of(store, 1, each=5, retention_ms=0)
+    Lasting(store, "a")
+    partq.maintain(store)
+    lost = "Messages 0 to 4 were removed before the group had read them: the query ends with DATA_LOSS, or goes on behind them with failOnDataLoss=false."
+    assert [wait.text for wait in partq.explain(store, "q", 0, "g").waits] == [lost]
+    fill(store, 0, 3)
+    there = "3 messages are there for the next micro-batch of a/0."
+    assert [wait.text for wait in partq.explain(store, "q", 0, "g").waits] == [f"{lost} {there}"]
+
+
 KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
     (WaitKind.FENCE, fenced),
     (WaitKind.SESSION, session),

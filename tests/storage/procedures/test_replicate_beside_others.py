@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.delete import delete_queue
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
@@ -144,3 +146,19 @@ def test_a_jump_that_slept_leaves_a_newer_queue_alone(
         partq.create_queue(there, "q", "v bigint", partitions=1)
     put(there, 0, [7])
     assert messages(there, 0) == {0: 7} and faults(there) == []
+
+
+def test_the_replica_is_promoted_meanwhile(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: the copy has gone on by itself, and the pass says why: nothing was put back to an older state."""
+    sync(queue, there)
+    put(queue, 0, range(3))
+    passed = Replicator._pass
+
+    def promoted(self: Replicator, state: QueueState) -> Any:
+        monkeypatch.undo()
+        promote(Store.at(there), "q")
+        return passed(self, state)
+
+    monkeypatch.setattr(Replicator, "_pass", promoted)
+    with pytest.raises(partq.ReplicaError, match="was promoted; nothing is copied there any more"):
+        Replicator(Store.at(queue), "q", there).sync()

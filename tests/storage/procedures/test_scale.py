@@ -16,6 +16,7 @@ from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.clocks import no_grace
 from tests.helpers import in_parallel, opened
+from tests.planners import Query
 from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, scale, stored, while_scaling
 
 
@@ -149,15 +150,43 @@ def test_no_group(store: str) -> None:
     assert partq.scale(other, "q", 2).status == "Ready"  # they were empty
 
 
-def test_what_was_too_old_is_waited_for_by_nobody(store: str) -> None:
-    """S2, Q8: the retention time has removed what an absent group had left in a partition that goes."""
+def test_what_was_too_old_before_it_was_read(store: str) -> None:
+    """S2, Q8: the retention time has removed what an absent group had left in a partition that goes. The partition stays until the group has heard of that."""
     make(store, 2, retention_ms=0)
+    query = Query(store, "a")
+    query.next()
+    query.leave()
     Sink(store).write(0, messages(0, 30))
-    Reader(store).leave()
+    lost = partq.describe_queue(store, "q").partitions[1].depth
     assert partq.scale(store, "q", 1).status == "ScalingDown"
     partq.maintain(store)
     partq.maintain(store)
+    assert shape(store) == ("ScalingDown", 1, 2, 1)
+    waiting = f"of group g to acknowledge messages that were removed before they were read .* \\({lost} left"
+    with pytest.raises(partq.ScalingInProgressError, match=waiting):
+        partq.scale(store, "q", 1, "drain", timeout_s=0)
+    query = Query(store, "b")
+    with pytest.raises(partq.DataLossError, match=r"messages 0 to \d+ of partition 0"):
+        query.next()
+    query.leave()
+    assert shape(store) == ("ScalingDown", 1, 2, 1)
+    query = Query(store, "c", fail_on_data_loss=False)
+    assert query.next() == {}
+    query.leave()
+    partq.maintain(store)
     assert shape(store) == ("Ready", 1, 1, 1)
+
+
+def test_what_was_too_old_before_a_group_came(store: str) -> None:
+    """S2: a group that never had the partition begins behind what was removed, and nobody waits for it."""
+    make(store, 2, retention_ms=0)
+    Sink(store).write(0, messages(0, 30))
+    partq.maintain(store)
+    partq.maintain(store)
+    query = Query(store, "a")
+    assert query.next() == {}
+    query.leave()
+    assert partq.scale(store, "q", 1).status == "Ready"
 
 
 def test_removed_tables_are_maintained(store: str) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from spark_partq.core.group.events import ReleaseKeys
 from spark_partq.core.stored import MOST
+from spark_partq.storage.procedures import release_keys
 from tests.core.group.test_dead_letters import test_a_snapshot_has_the_keys_that_are_held
 from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_again, test_message_that_kills
 from tests.storage.procedures.test_former_owner import (
@@ -21,6 +23,7 @@ from tests.storage.procedures.test_lifetimes import (
     test_messages_that_retention_removed_are_in_nobodys_way,
     test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next,
 )
+from tests.storage.procedures.test_redrives_at_once import test_a_key_that_is_held_again_beside_the_decision
 from tests.storage.procedures.test_released_keys import (
     test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive,
 )
@@ -37,6 +40,11 @@ def kills(setup):
 
 def leaves_out(setup):
     return setup.max_deliveries is not None and (setup.poison > 0 or setup.may_expire)
+
+
+def a_key_is_held_again() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        in_a_store(test_a_key_that_is_held_again_beside_the_decision, patch)
 
 
 def some_are_killed() -> None:
@@ -229,3 +237,10 @@ def keys_are_released_before_all_is_read(original, queue, holding):
 @bug("storage.procedures.redrive:_finish", lambda setup: leaves_out(setup) and setup.redriven and not setup.discards)
 def what_a_dead_redrive_has_made_durable_is_never_placed(original, queue, origin):
     """It counts as put back."""
+
+
+@bug("storage.procedures.release_keys:_release", test=a_key_is_held_again)
+def keys_are_released_by_what_was_read_before(original, queue, group):
+    """A redrive that slept releases keys that the group holds since."""
+    release = ReleaseKeys(queue.state.queue_id, release_keys._ends(queue, [group]))
+    group.decide(lambda: [release])

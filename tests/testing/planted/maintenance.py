@@ -9,6 +9,7 @@ from spark_partq.testing.simulation.setup import Blow, Faults, QuerySetup, Setup
 from tests.core.queue import test_decide as queues
 from tests.storage.procedures import test_maintain as maintaining
 from tests.storage.procedures import test_min_retention as kept
+from tests.storage.procedures import test_stuck_and_too_old as parents
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import DOWN_AND_UP, MAINTAINED, as_is
 from tests.testing.planted.stores import in_a_store
@@ -71,9 +72,18 @@ def maintenance_asks_one_group(original, queue):
 
 
 @bug("core.queue.removal:removable", change=as_is(replace(MAINTAINED, min_retention_ms=3_000)))
-def maintenance_ignores_the_minimum(original, *about, operating):
+def maintenance_ignores_the_minimum(original, *about, operating, stuck):
     """What every group has read is removed at once, though the queue keeps it for a while."""
-    return original(*about, operating=False)
+    return original(*about, operating=False, stuck=stuck)
+
+
+@bug(
+    "storage.procedures.maintain:waits_for_copies",
+    test=lambda: in_a_store(parents.test_they_stay_until_they_are_copied, {"max_bytes": 1}),
+)
+def stuck_messages_become_too_many(original, queue, readers):
+    """Nobody could have read them, and no query hears that they are gone."""
+    return False
 
 
 @bug("core.queue.removal:older", change=as_is(EXPIRING))

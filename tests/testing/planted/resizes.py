@@ -42,6 +42,10 @@ SUBSCRIPTION, CHANGES = "storage.procedures.consume.subscription:Subscription", 
 PLANNER = "storage.procedures.consume.planner:Planner"
 
 
+def removes_unread(setup):
+    return setup.removes_unread
+
+
 # ---- cuts
 @bug(f"{QUEUE}:_least_cut", test=lambda: queues.test_a_cut_goes_back({"0": 4}, "is cut at 4"))
 def a_cut_may_go_back(original, state, number):
@@ -181,6 +185,13 @@ def removal_rests_on_acknowledgements(original, queue, partitions):
     """A partition goes when it is acknowledged, which a decision may set back."""
     readers = backlog.groups(queue)
     return None if readers and backlog.unread(queue, partitions, readers) == 0 else original(queue, partitions)
+
+
+@bug("storage.procedures.remainder:_settled", both(resized, removes_unread))
+def nobody_waits_for_what_was_removed_unread(original, queue, group):
+    """A partition goes that a group has not read, as its messages were too old; no query hears of it."""
+    settled = original(queue, group)
+    return lambda number: max(settled(number), queue.table(number).first_offset)
 
 
 # ---- what comes back
