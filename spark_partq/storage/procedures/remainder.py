@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.queue.partition_map import drained
@@ -44,11 +44,13 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
     if left == 0:
         for group in readers:
             group.commit_floors(queue_id, ends)
-        if drained(ends, [_settled(queue, group) for group in readers]):
+        if drained(ends, [group.state.committed_floors(queue_id) for group in readers]):
             return None
     if queue.state.holds_dead_messages:
         return ScaleProgress("retention_ms or max_bytes to remove what is left of its dead messages", left, alone=True)
-    missing = {group: sum(max(0, end - _read(queue, group, n)) for n, end in ends.items()) for group in readers}
+    missing = {
+        group: sum(max(0, end - (group.position((queue_id, n)) or 0)) for n, end in ends.items()) for group in readers
+    }
     behind = [group for group, messages in missing.items() if messages]
     what = "what is left" if left else "messages that were removed before they were read (failOnDataLoss=false)"
     return ScaleProgress(
@@ -56,22 +58,6 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
         left or max(missing.values(), default=0),
         alone=not any(m.subscribes(queue.name) for group in behind for m in group.state.members.values()),
     )
-
-
-def _settled(queue: Queue, group: Group) -> Callable[[int], int]:
-    """What the group has settled of each partition. In one that it never had it starts behind the messages that were removed."""
-    queue_id = queue.state.queue_id
-    return lambda number: (
-        group.state.committed_floor((queue_id, number))
-        if (queue_id, number) in group.state.partitions
-        else queue.table(number).first_offset
-    )
-
-
-def _read(queue: Queue, group: Group, number: int) -> int:
-    """The group's position in a partition, or where it would start."""
-    position = group.position((queue.state.queue_id, number))
-    return queue.table(number).first_offset if position is None else position
 
 
 def _of(groups: Sequence[Group]) -> str:

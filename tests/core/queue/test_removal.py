@@ -69,3 +69,22 @@ def test_no_more_go_than_must_for_the_size(sizes: list[int], most: int) -> None:
     files = too_many(np.array(sizes, dtype=np.int64), most)
     assert sum(sizes[files:]) <= most
     assert files == 0 or sum(sizes[files - 1 :]) > most
+
+
+def test_what_is_stuck_stays() -> None:
+    """S6: a group wants it, and could not be given it in time."""
+    found = [
+        removable(
+            np.array([10, 20]),
+            np.array([100, 100]),
+            np.zeros(2, np.int64),
+            floor,
+            settings,
+            NOW_MS,
+            operating=False,
+            stuck=True,
+        )
+        for settings in (QueueSettings.parse({"retention_ms": 0}), QueueSettings.parse({"max_bytes": 1}))
+        for floor in (0, 10)
+    ]
+    assert found == [0, 1, 0, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 import spark_partq as partq
@@ -10,6 +12,8 @@ from spark_partq.core.group.facts import Status
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import scale as scaling
+from spark_partq.storage.procedures.consume.between_calls import Coordinator
+from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, opened, put
 from tests.planners import Query
@@ -154,6 +158,20 @@ def test_what_is_stuck_and_comes_back_is_marked_and_copies_are_not(store: str, q
     assert second.next() == {}
     assert partq.copy_stuck(store, "q") == 6
     assert given(second) == {0: [(0, 6, False)]}
+
+
+def test_a_query_that_has_ended_does_not_bind_again(store: str) -> None:
+    """R2: its other thread had begun a step when the query ended. A member without a process would keep the partitions for its session."""
+    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
+    put(store, PARENT, range(10))
+    query = Query(store, "a")
+    with patch.object(Planner, "_start_threads"):
+        query.next()
+    coordinator = Coordinator(query.planner.membership)
+    resize(store, 2)
+    query.leave()
+    coordinator.step()
+    assert owners(store) == {0: None, 1: None}
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 4), (4, 0)])

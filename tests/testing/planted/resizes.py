@@ -187,11 +187,11 @@ def removal_rests_on_acknowledgements(original, queue, partitions):
     return None if readers and backlog.unread(queue, partitions, readers) == 0 else original(queue, partitions)
 
 
-@bug("storage.procedures.remainder:_settled", both(resized, removes_unread))
-def nobody_waits_for_what_was_removed_unread(original, queue, group):
+@bug("storage.procedures.remainder:undrained", both(resized, removes_unread))
+def nobody_waits_for_what_was_removed_unread(original, queue, partitions):
     """A partition goes that a group has not read, as its messages were too old; no query hears of it."""
-    settled = original(queue, group)
-    return lambda number: max(settled(number), queue.table(number).first_offset)
+    queue.refresh()
+    return original(queue, [n for n in partitions if queue.table(n).first_offset < queue.table(n).next_offset])
 
 
 # ---- what comes back

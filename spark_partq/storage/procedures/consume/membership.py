@@ -302,7 +302,12 @@ class Membership:
 
     def join_again(self) -> None:
         """Join again while a micro-batch runs: the group itself has unbound this process, and would take it for dead."""
-        self._unless_planning(self.refresh)
+
+        def join() -> None:
+            if not self.stopping.is_set():  # else the query has ended, and nobody would leave for it
+                self.refresh()
+
+        self._unless_planning(join)
 
     def _unless_planning(self, act: Callable[[], None]) -> None:
         """Act, unless the planner is at work, which does the same."""
