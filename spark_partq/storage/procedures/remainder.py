@@ -37,7 +37,7 @@ class ScaleProgress:
 def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
     """What a change waits for. None if every group has settled these partitions; without groups, if they are empty.
 
-    Messages that maintenance has removed count, too: a group that has not read them must hear of it (`DATA_LOSS`), or go on behind them.
+    Messages that maintenance has removed count, too: a group that has not read them gets `DATA_LOSS`, until it goes on behind them.
     """
     readers, queue_id = freeing(queue, settled_groups(queue)), queue.state.queue_id
     left, ends = unread(queue, partitions, readers), next_offsets(queue, partitions)
