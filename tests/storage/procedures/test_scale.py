@@ -151,7 +151,7 @@ def test_no_group(store: str) -> None:
 
 
 def test_what_was_too_old_before_it_was_read(store: str) -> None:
-    """S2, Q8: the retention time has removed what an absent group had left in a partition that goes. The partition stays until the group has heard of that."""
+    """S2, Q8: the retention time has removed what an absent group had left in a partition to be removed. Its query hears of that, and the partition stays until the group goes on behind the messages."""
     make(store, 2, retention_ms=0)
     query = Query(store, "a")
     query.next()
