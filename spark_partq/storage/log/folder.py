@@ -364,12 +364,16 @@ class LogFolder:
 
 
 def _forgetful(snapshot: Snapshot, expired: Expired, now: int) -> Snapshot:
-    """Without the tombstones and transactions whose time is over."""
+    """Without the tombstones and transactions whose time is over.
+
+    No file was removed later than now, whatever the clock of the process that removed it said.
+    """
     kept_ms = _duration_ms(snapshot, "delta.deletedFileRetentionDuration")
     gone = set(expired(snapshot.transactions, now))
     snapshot.transactions = {app: txn for app, txn in snapshot.transactions.items() if app not in gone}
     tombstones = snapshot.tombstones or {}
-    snapshot.tombstones = {path: t for path, t in tombstones.items() if now - t.deleted_ms <= kept_ms}
+    left = {path: t for path, t in tombstones.items() if now - t.deleted_ms <= kept_ms}
+    snapshot.tombstones = {path: t if t.deleted_ms <= now else t._replace(deleted_ms=now) for path, t in left.items()}
     return snapshot
 
 

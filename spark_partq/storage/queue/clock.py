@@ -105,13 +105,17 @@ def measured_ms(store: Store, queue: str) -> int:
     return store.clock_ms(f"{queue_folder(queue)}/control")
 
 
-def checked_ms(store: Store, queue: str, max_skew_ms: int, so: str = "nothing is removed") -> int:
+def checked_ms(
+    store: Store, queue: str, max_skew_ms: int, so: str = "nothing is removed", *, read_ms: int | None = None
+) -> int:
     """The store's time, milliseconds since 1970, if it is about this machine's, by which removed files and decisions are dated.
 
     Parameters
     ----------
     so : str
         What does not happen otherwise; for the error.
+    read_ms : int, optional
+        What this machine's clock said before, if something was decided by that: it may have been set right since.
 
     Raises
     ------
@@ -119,7 +123,8 @@ def checked_ms(store: Store, queue: str, max_skew_ms: int, so: str = "nothing is
     """
     before_ms = store.now_ms()
     store_ms = measured_ms(store, queue)
-    skew_ms = max(before_ms - store_ms, store_ms - store.now_ms() - _TICK_MS)
+    ahead_ms = max(before_ms, before_ms if read_ms is None else read_ms) - store_ms
+    skew_ms = max(ahead_ms, store_ms - store.now_ms() - _TICK_MS)
     if skew_ms > max_skew_ms:
         raise skewed(store, queue, skew_ms, max_skew_ms, so)
     return store_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -54,24 +55,41 @@ def counts(group: Group) -> Counter[str]:
     return found
 
 
-def test_files_stay_as_few_as_they_are(short_limits: None) -> None:
-    """The second half of some thousand commits leaves no more files than the first, but for the archives of the history."""
+def rounds(count: int) -> Iterator[tuple[int, Group]]:
+    """A member acknowledges a message in each round, and that becomes a floor."""
     runtime = Repeatable()
     store = Store.over(runtime.open_files("store", {}), runtime)
     partq.create_queue(store, "q", "v bigint", partitions=1)
     consumer = Consumer(store, "a")
     group, partition_id = consumer.group, consumer.partition_id(0)
-    halves: list[Counter[str]] = [Counter(), Counter()]
-    for n in range(1, ROUNDS + 1):
+    for n in range(1, count + 1):
         runtime._now_ns += HOUR_MS * 1_000_000 // HOUR
         group.acknowledge([AckRow(consumer.incarnation, n, *partition_id, 1, n, n)])
         group.raise_floors(partition_id[0])
         if n % VACUUM_EVERY == 0:
             group.vacuum(HOUR_MS)
+        yield n, group
+
+
+def test_files_stay_as_few_as_they_are(short_limits: None) -> None:
+    """The second half of some thousand commits leaves no more files than the first, but for the archives of the history."""
+    halves: list[Counter[str]] = [Counter(), Counter()]
+    for n, group in rounds(ROUNDS):
         halves[n > ROUNDS / 2] |= counts(group)
-    assert group.state.floors == {partition_id: ROUNDS}
+    assert list(group.state.floors.values()) == [ROUNDS]
     assert all(half[kind] <= most for half in halves for kind, most in BOUNDS.items()), halves
     first, second = halves
     assert first.keys() == BOUNDS.keys()
     assert second - first == {ARCHIVE: second[ARCHIVE] - first[ARCHIVE]}
     assert len(group.history()) > ROUNDS
+
+
+@pytest.mark.parametrize("ahead_h", [23, 366 * 24])
+def test_a_member_whose_clock_is_ahead(short_limits: None, monkeypatch: pytest.MonkeyPatch, ahead_h: int) -> None:
+    """It says that files were removed in the future; they are not kept until then."""
+    now_ms = Store.now_ms
+    monkeypatch.setattr(Store, "now_ms", lambda store: now_ms(store) + ahead_h * HOUR_MS)
+    most: Counter[str] = Counter()
+    for _, group in rounds(ROUNDS // 4):
+        most |= counts(group)
+    assert all(most[kind] <= BOUNDS[kind] for kind in ("stored in acks", "stored in control")), most

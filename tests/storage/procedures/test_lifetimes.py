@@ -16,6 +16,7 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.consume import lifetimes
+from spark_partq.storage.procedures.consume.left_out import LeftOut
 from spark_partq.storage.store import Store
 from tests.clocks import wall_clock
 from tests.helpers import new_file, opened, position
@@ -240,3 +241,27 @@ def test_a_column_that_cannot_say_it(store: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is of type string"):
         partq.alter_queue(store, "q", message_ttl_column="k", dead_letter_queue="d")
     assert partq.list_queues(store) == ["q"] and opened(store).state.settings.message_ttl_column == "t"
+
+
+@pytest.mark.parametrize("kept", ["discard", "dead_letter"])
+def test_a_clock_that_is_set_right_while_messages_are_looked_at(
+    store: str, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that are young seemed too old before: none is left out."""
+    make(
+        store, [None, 120_000, 120_000], expired_messages=kept, dead_letter_queue="dead" if kept != "discard" else None
+    )
+    put(store, 3, [120_000])
+    query, due, now_ms = Query(store, "a"), LeftOut.due, Store.now_ms
+    assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
+
+    def ahead(*arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "now_ms", lambda store: now_ms(store) + 3_600_000)
+            return due(*arguments)
+
+    monkeypatch.setattr(LeftOut, "due", ahead)
+    with pytest.raises(partq.ClockSkewError, match=r"differ by 3,[56]\d\d s"):
+        query.next()
+    assert skipped(store) == []
+    query.leave()

@@ -176,7 +176,7 @@ def what_is_gone_stays_in_the_way(original, gone, queues, tables, starts, acks):
     "storage.procedures.consume.left_out:checked_ms",
     test=with_a_clock(test_a_clock_that_is_wrong_makes_nothing_too_old),
 )
-def any_clock_says_what_is_too_old(original, store, queue, max_skew_ms):
+def any_clock_says_what_is_too_old(original, store, queue, max_skew_ms, *, read_ms=None):
     """A machine whose clock is ahead discards what is young."""
     return 0
 

@@ -94,7 +94,7 @@ class LeftOut:
         membership, queues = self._membership, self._subscription.queues
         self._commit_floors(due)
         for queue in {queues[item.partition_id[0]] for item in due if item.messages.reason == EXPIRED}:
-            checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
+            checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms, read_ms=self._now_us // 1000)
         if any(item.held for item in due):
             membership.group.refresh()  # after the tables: messages may have been put back since
         for item in due:
