@@ -85,11 +85,14 @@ def _planned_rows(store: Store, part: Slice, payload: pa.Schema) -> Iterator[tup
 
 
 def _is_needed(store: Store, part: Slice) -> bool:
-    """Whether the queue still has a file, as far as that can be read."""
+    """Whether the queue still has a file, as far as that can be read. Raises `QueueNotFoundError` if it has been created again."""
     from spark_partq.storage.queue.handle import open_queue  # here, as tasks need none of what plans
 
     try:
-        table = open_queue(store, part.queue).table(part.partition)
+        queue = open_queue(store, part.queue)
+        if queue.state.queue_id != part.queue_id:
+            raise queue.control.created_again()
+        table = queue.table(part.partition)
         table.refresh()
         return part.path in table.index.paths
     except (CorruptTableError, StoreUnavailableError):

@@ -65,6 +65,9 @@ def test_a_dataframe_that_is_used_after_its_files_were_removed(spark: SparkSessi
     partq.delete_queue(queue, "q")
     with pytest.raises(Exception, match=r"\[QUEUE_NOT_FOUND\]"):
         df.collect()
+    partq.create_queue(queue, "q", "v bigint", partitions=3)
+    with pytest.raises(Exception, match=r"\[QUEUE_NOT_FOUND\].*deleted and created again"):
+        df.collect()
 
 
 def test_two_actions_see_their_own_present(spark: SparkSession, queue: str) -> None:

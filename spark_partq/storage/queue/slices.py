@@ -25,6 +25,8 @@ class Slice:
         So many messages were deleted from the file: then a row has the number in its column ``_row``. Else they are numbered from 0.
     segment : bool
         A row has its time in the column ``_enqueued_at``.
+    queue_id : str
+        Tells a queue of this name that was deleted and created again since.
     """
 
     queue: str
@@ -38,6 +40,7 @@ class Slice:
     may_lack: tuple[str, ...] = ()
     deleted: int = 0
     segment: bool = False
+    queue_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ def slices(queue: QueueState, partition: int, index: FileIndex, start: int, end:
         base, rows, left = int(index.base[i]), int(index.rows[i]), int(index.left[i])
         low, high = max(start - base, 0), min(end - base, rows)
         at, segment = int(index.enqueued_us[i]), bool(index.is_segment[i])
-        found.append(Slice(name, partition, index.path(i), low, high, base, at, left, may_lack, rows - left, segment))
+        lies = name, partition, index.path(i), low, high, base, at, left, may_lack, rows - left, segment
+        found.append(Slice(*lies, queue.queue_id))
     return found
 
 
