@@ -92,6 +92,7 @@ MANIFEST = {
     **_FORMAT, "sink": "_group.g", "batch": 7, "query": "q", "offsets_digest": "0a", "generation": 1, "partition_count": 2, "placed": {"0": [0, 1]},
     "files": [{"partition": 1, "path": "a.parquet", "rows": 1, "size_bytes": 9, "stats": '{"numRecords": 1}', "order": 0}],
     "positions": {"partq:g/u": {"0": 5, "-1": 0}, "partq:g/small/i": {"3": 7}},
+    "follows": {"0": 2, "-1": 0},
 }  # fmt: skip
 OFFSET = {
     "group": "g",

@@ -71,6 +71,9 @@ class Manifest:
         If set, the batch is not stored: this many messages were discarded, as ingress was disabled (S3).
     positions : dict
         If the sink keeps positions of a group (`deliver_once`): all positions, as of this batch.
+    follows : dict or None
+        If the sink keeps positions: for each partition with messages of earlier batches, the last of these batches. The positions count these
+        messages. None in a manifest that does not say it.
     late_after_ms : int or None
         The manifest is late if it was put more than this time after one of its files was written, by the store's clock. Then maintenance, which
         had not seen the manifest, may be deleting the files.
@@ -86,6 +89,7 @@ class Manifest:
     positions: Mapping[str, int] = field(default_factory=dict)
     late_after_ms: int | None = None
     offsets_digest: str | None = None
+    follows: Mapping[int, int] | None = None
 
     def holds(self, generations: Sequence[Generation], recorded: Recorded) -> bool:
         """Whether the manifest agrees with what the tables record, so that the batch can go on with it.
@@ -104,6 +108,14 @@ class Manifest:
     def is_in_time(self, file_ns: int, named_ns: int) -> bool:
         """Whether maintenance sees the manifest before it may delete one of its files. The times, by the store's clock: file written, manifest put."""
         return self.late_after_ms is None or named_ns - file_ns <= self.late_after_ms * 1_000_000
+
+    @property
+    def followed(self) -> dict[int, int] | None:
+        """What the manifest of the next batch follows."""
+        if self.follows is None:
+            return None
+        partitions = {file.partition for file in self.files}.union(*self.placed.values())
+        return {**self.follows, **dict.fromkeys(partitions, self.name.batch_id)}
 
     def left(self, recorded: Recorded) -> tuple[NewFile, ...]:
         """The files that are not in their partitions."""
@@ -156,6 +168,8 @@ def encode(manifest: Manifest) -> bytes:
     }
     if manifest.positions:
         plain["positions"] = _by_prefix(manifest.positions)
+        if manifest.follows is not None:
+            plain["follows"] = {str(partition): batch for partition, batch in sorted(manifest.follows.items())}
     if manifest.discarded is None:
         # The smallest and largest values are left out: they would remain after a message is deleted.
         plain["late_after_ms"] = manifest.late_after_ms
@@ -184,6 +198,7 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         raise ValueError("sink and batch are not those of its name")
     count = stored.whole(body["partition_count"], "partition_count", 0, stored.MAX_PARTITIONS)
     discarded = stored.whole_or_none(body.get("discarded"), "discarded")
+    keeps, follows = keeps_positions(name.sink_id), body.get("follows")
     return Manifest(
         name,
         stored.text_or_none(body["query"], "query"),
@@ -192,9 +207,10 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         () if discarded is not None else _files(body["files"], partition_numbers(count)),
         _placed(body["placed"]),
         discarded,
-        _positions(body["positions"]) if keeps_positions(name.sink_id) else {},
+        _positions(body["positions"]) if keeps else {},
         stored.whole_or_none(body.get("late_after_ms"), "late_after_ms"),
         stored.text_or_none(body.get("offsets_digest"), "offsets_digest"),
+        stored.offsets_by_partition(follows, "follows", _EVERY_PARTITION) if keeps and follows is not None else None,
     )
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.core.queue.records import BatchRecord
@@ -26,6 +27,9 @@ from spark_partq.storage.queue.partition_table import Fenced, PartitionTable, Se
 
 # The name of a manifest that exists only in memory.
 _NO_NAME = ManifestName("", 0, 0)
+_NO_MANIFEST = Manifest(_NO_NAME, None, 0, 0)
+
+_Batches = Mapping[int, int] | None  # as `Manifest.follows`
 
 _log = logging.getLogger("spark_partq")
 
@@ -93,14 +97,14 @@ class Producer:
         if batch is not None and batch.is_in:
             return 0
         if found is not None:
-            return self._finish(Prepared(found), batch)
+            return self._finish(Prepared(found), batch)[0]
         placed = self._begin(batch, files, messages, heed_ingress)
-        return 0 if placed is None else self._finish(placed, batch)
+        return 0 if placed is None else self._finish(placed, batch)[0]
 
     def write_missing(self, record: BatchRecord, files: Callable[[], Sequence[NewFile]]) -> int:
         """Append what is missing of a batch though the sink is further; `files` finds it by the tables alone. Returns how many messages were added."""
         added, rewrites = 0, 0
-        while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {}, {})) is not None:
+        while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False))) is not None:
             results = self._commit(placed, record, None, ())
             added += sum(result.rows for result in results)
             if all(result.is_in for result in results):
@@ -128,7 +132,7 @@ class Producer:
         ------
         IngressDisabledError, ClockSkewError
         """
-        placed = self._durable(None, lambda: self._fresh(files, heed_ingress), {}, {})
+        placed = self._durable(None, lambda: self._fresh(files, heed_ingress))
         return placed or Prepared(self._discarded(messages))
 
     def is_stale(self, prepared: Prepared) -> bool:
@@ -140,8 +144,10 @@ class Producer:
         """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""
         return self._queue.state.ingress == (prepared.manifest.discarded is None)
 
-    def add(self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int]) -> bool:
-        """Append prepared files as a batch with these positions. Returns False if another batch of that record exists, or the manifest is void.
+    def add(
+        self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int], follows: _Batches = None
+    ) -> Manifest | None:
+        """Append prepared files as a batch with these positions. None if another batch of that record exists, or the manifest is void.
 
         Raises
         ------
@@ -151,13 +157,13 @@ class Producer:
             As `write`.
         """
         batch = self._batch(record)
-        manifest, is_own = batch.put(replace(prepared.manifest, positions=positions))
+        manifest, is_own = batch.put(replace(prepared.manifest, positions=positions, follows=follows))
         in_time = prepared.age is None or not batch.may_be_late(prepared.age)
         if is_own and not in_time:
             is_own = (found := batch.find()) is not None and found.name == manifest.name
-        if is_own:
-            self._finish(Prepared(manifest, prepared.age.of_named() if prepared.age and in_time else None), batch)
-        return is_own
+        if not is_own:
+            return None
+        return self._finish(Prepared(manifest, prepared.age.of_named() if prepared.age and in_time else None), batch)[1]
 
     def finish(self, record: BatchRecord, by_another: bool = False) -> Manifest | None:
         """Place a batch that is durable, and return it. None if the batch is in and forgotten, was never begun, or has a void manifest.
@@ -175,9 +181,7 @@ class Producer:
         found = batch.find()
         if found is None and batch.begun is not None and not by_another:
             found = self._begin_again(batch, batch.begun)
-        if found is not None:
-            self._finish(Prepared(found), batch)
-        return found
+        return None if found is None else self._finish(Prepared(found), batch)[1]
 
     def _begin_again(self, batch: Batch, begun: Manifest) -> Manifest:
         """Place a batch by the map in force. Nothing of the batch is in, and the map of its manifest was lost with the primary."""
@@ -204,7 +208,7 @@ class Producer:
         heed_ingress: bool,
     ) -> Prepared | None:
         """Write the batch and make it durable. None if it is discarded and has no identity."""
-        placed = self._durable(batch, lambda: self._fresh(files, heed_ingress), {}, {})
+        placed = self._durable(batch, lambda: self._fresh(files, heed_ingress))
         if placed is not None:
             return placed
         discarded = self._discarded(messages)
@@ -237,8 +241,8 @@ class Producer:
         self,
         batch: Batch | None,
         write: Callable[[], Sequence[NewFile] | None],
-        placed: Mapping[int, tuple[int, ...]],
-        positions: Mapping[str, int],
+        placed: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        before: Manifest = _NO_MANIFEST,  # of the batch
     ) -> Prepared | None:
         """Write files and put the batch's next manifest, which names them, unless another process has put one. None if no files were written.
 
@@ -258,8 +262,8 @@ class Producer:
                 self._clock.compare(paths, began_s, runtime.monotonic_s())
             grace_ms = self._grace_ms(state)
             age = FileAge(began_s, grace_ms, halts)
-            made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
-            made = replace(made, positions=positions, late_after_ms=grace_ms * 3 // 4)
+            made = replace(before, generation=state.generation, partition_count=state.partition_count)
+            made = replace(made, files=tuple(files), placed=placed, late_after_ms=grace_ms * 3 // 4)
             if batch is None:
                 return Prepared(made, age)
             if not age.is_over(runtime):
@@ -276,8 +280,8 @@ class Producer:
         return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms)
 
     # ---- placing it
-    def _finish(self, placed: Prepared, batch: Batch | None) -> int:
-        """Commit a durable batch to each partition that lacks its part. Returns how many messages this call added."""
+    def _finish(self, placed: Prepared, batch: Batch | None) -> tuple[int, Manifest | None]:
+        """Commit a durable batch to each partition that lacks its part. Returns how many messages this call added, and by which manifest they are in."""
         added, rewrites = 0, 0
         done: set[int] = set()  # partitions that hold their part
         while True:
@@ -285,7 +289,7 @@ class Producer:
             if manifest.discarded is not None and batch is not None:
                 self._discard(manifest.discarded, batch.record)
                 batch.forget_earlier()
-                return added
+                return added, manifest
             if batch is not None and not placed.is_own:
                 if self._clock.is_due():  # files that were found were written earlier
                     batch.compare(self._clock)
@@ -299,7 +303,7 @@ class Producer:
             if all(result.is_in for result in results):
                 if batch is not None:
                     batch.forget_earlier()
-                return added
+                return added, manifest
             self._await_unfenced(results)
             if any(result.sealed for result in results):
                 placed = self._place_again(placed, batch, done)
@@ -307,7 +311,7 @@ class Producer:
             elif batch is not None and any(result.too_old for result in results):
                 found = batch.find_in_time()
                 if found is None:
-                    return added  # another process has placed it
+                    return added, None  # another process has placed it
                 placed = Prepared(found)
             elif any(result.too_old for result in results):
                 rewrites += 1
@@ -370,7 +374,7 @@ class Producer:
             self._queue.control.refresh(sure=True)
             return files
 
-        placed = self._durable(batch, write, in_earlier, manifest.positions)
+        placed = self._durable(batch, write, in_earlier, manifest)
         if placed is None:
             raise RuntimeError("files are placed again whether the queue takes messages or not")
         return placed

@@ -52,6 +52,7 @@ from spark_partq.storage.procedures.other_replicas import (
 )
 from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
 from spark_partq.storage.procedures.promoted_groups import begin_groups_anew
+from spark_partq.storage.procedures.promoted_positions import restate_positions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.control import open_control
@@ -167,6 +168,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     floors = begin_groups_anew(store, state, firsts, ends, goes_on)
     unfence_partitions(store, state, copied_fence)
     Manifests(store, queue, state.queue_id).make_folder()
+    restate_positions(store, state, tables, goes_on)
     copied = copied_at_the_primary(open_queue(store, queue))
 
     def become_primary(now: QueueState) -> Sequence[QueueFact]:

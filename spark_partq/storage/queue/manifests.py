@@ -23,7 +23,7 @@ from spark_partq.core.queue.manifest import (
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge, is_litter
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.store import Store, manifests_folder
+from spark_partq.storage.store import Store, manifests_folder, partition_folder
 
 
 class Manifests:
@@ -62,6 +62,14 @@ class Manifests:
         found = {name: info for info in files if (name := parse_name(info.name)) is not None}
         return dict(sorted(found.items()))
 
+    def has_file(self, file: NewFile) -> bool:
+        """Whether a file that a manifest names is there."""
+        return self._files.info(f"{partition_folder(self.queue, file.partition)}/{file.path}") is not None
+
+    def data(self, name: ManifestName) -> bytes:
+        """Its bytes; raises `FileMissing` or `FileTooLarge`."""
+        return self._files.read(self.path(name), MAX_BYTES)
+
     def read(self, name: ManifestName) -> Manifest:
         """What it says.
 
@@ -72,7 +80,7 @@ class Manifests:
             If it is damaged, or only a newer program may go on with it.
         """
         try:
-            return decode(name, self._files.read(self.path(name), MAX_BYTES))
+            return decode(name, self.data(name))
         except (FileTooLarge, *MALFORMED) as error:
             why = f"{error} is missing" if isinstance(error, KeyError) else error
             raise CorruptTableError(

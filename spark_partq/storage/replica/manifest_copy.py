@@ -4,6 +4,10 @@ rest (Q5, S7).
 A pass captures what is new in the partitions, then copies the manifests that exist by then, and only then moves the copies on. So a batch of
 which a part was captured has its manifest, unless the batch was complete, and the sink further, when the manifests were listed. Of such a batch
 the copy may have only a part until the next pass. The copy of stuck messages handles that case (`storage.procedures.missing_stuck`).
+
+Of a sink that keeps positions, the pass also copies the manifest that was the last one before the partitions were captured. Once the copies
+have moved on they have all that these positions count. If the replica takes over, the sink goes on there
+(`storage.procedures.promoted_positions`).
 """
 
 from __future__ import annotations
@@ -49,6 +53,9 @@ class ManifestCopy:
         self._there = self._to.names()
         here = self._from.names()
         self._gone = {name: info for name, info in self._there.items() if name not in here}
+        last = {name.sink_id: name for name in here if keeps_positions(name.sink_id)}
+        new = [self._read_last(name) for name in last.values() if not self._is_there(name, here[name])]
+        self._last = {manifest.name: (manifest, data) for manifest, data in filter(None, new)}
 
     def copy(self) -> None:
         """Copy new manifests, each after its files. Called after the partitions were captured.
@@ -66,6 +73,8 @@ class ManifestCopy:
             if self.lacked:  # before manifests are copied under the same names; the copy is not whole until a pass ends
                 self.remove()
             self._there, self._gone = self._to.names(), {}
+        for manifest, data in self._last.values():
+            self._bring(manifest, data, self._last)
         names, before = self._from.names(), None
         while names and names != before:
             # Manifests are copied one after the other, by their numbers.
@@ -80,24 +89,42 @@ class ManifestCopy:
         A manifest of a batch before the sink's last is not needed: if a late process put it under a name that was in use before, that process is
         refused.
         """
-        if name in self._there and self._there[name].size == info.size and not self.lacked:
+        if name in self._last or self._is_there(name, info):
             return True
         try:
-            manifest = self._from.read(name)
+            self._bring(*self._read(name), names)
+        except (FileMissing, FileTooLarge):
+            return False
+        return True
+
+    def _read(self, name: ManifestName) -> tuple[Manifest, bytes]:
+        return self._from.read(name), self._from.data(name)
+
+    def _read_last(self, name: ManifestName) -> tuple[Manifest, bytes] | None:
+        """That manifest, or a later one of its sink if it is gone; None if the sink has none any more."""
+        last: ManifestName | None = name
+        while last is not None:
+            with contextlib.suppress(FileMissing):  # the sink has gone on
+                return self._read(last)
+            last = max(self._from.of_sink(name.sink_id), default=None)
+        return None
+
+    def _bring(self, manifest: Manifest, data: bytes, names: Collection[ManifestName]) -> None:
+        name = manifest.name
+        try:
             self._bring_files(manifest)
-            data = self._source.files.read(self._from.path(name), MAX_BYTES)
             self._check_open()
             self._to.make_folder()
             lacks = self.lacked and name in self._there and self._lacks()
             if lacks and self._there_is_another(name, data):
                 self._to.delete([name])
             put_same(self._target.files, self._to.path(name), data)
-        except (FileMissing, FileTooLarge):
-            return False
         except FileAlreadyExists:
             if not any(other.sink_id == name.sink_id and other.batch_id > name.batch_id for other in names):
                 raise self._is_other(name) from None
-        return True
+
+    def _is_there(self, name: ManifestName, info: FileInfo) -> bool:
+        return name in self._there and self._there[name].size == info.size and not self.lacked
 
     def _there_is_another(self, name: ManifestName, data: bytes) -> bool:
         with contextlib.suppress(FileMissing, FileTooLarge):
@@ -110,7 +137,8 @@ class ManifestCopy:
             path = f"{partition_folder(self._queue, file.partition)}/{file.path}"
             found, here = self._target.files.info(path), self._source.files.info(path)
             if here is not None and (found is None or found.size != file.size_bytes):
-                copy_file(self._source, self._target, path, file.size_bytes)
+                with contextlib.suppress(FileMissing):
+                    copy_file(self._source, self._target, path, file.size_bytes)
 
     def remove(self) -> None:
         """Remove manifests that the source had removed before the partitions were captured. Called after the captured steps are applied."""

@@ -168,6 +168,19 @@ def test_positions_that_cannot_be(value: Any) -> None:
         decode(OF_GROUP, with_positions(value))
 
 
+@pytest.mark.parametrize("follows", [None, {}, {0: 6, -1: 0, 4095: 2**63 - 1}])
+def test_batches_that_positions_count(follows: dict[int, int] | None) -> None:
+    manifest = replace(WITH_POSITIONS, follows=follows)
+    assert decode(OF_GROUP, encode(manifest)) == manifest
+    assert decode(NAME, body(follows={"0": 5})) == MANIFEST  # of another sink they say nothing
+
+
+@pytest.mark.parametrize("value", [[], 5, {"x": 1}, {"-2": 1}, {"4096": 1}, {"0": -1}, {"0": True}, {"0": 2**63}])
+def test_batches_that_cannot_be(value: Any) -> None:
+    with pytest.raises(ValueError, match="follows"):
+        decode(OF_GROUP, json.dumps({**json.loads(encode(WITH_POSITIONS)), "follows": value}).encode())
+
+
 @pytest.mark.parametrize("fields", [{"min_reader": 2}, {"min_writer": 2}, {"features": ["new"]}])
 def test_one_that_only_a_newer_program_can_go_on_with(fields: dict[str, Any]) -> None:
     with pytest.raises(NewerStoreError, match="spark_partq 9"):

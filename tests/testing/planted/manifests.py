@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spark_partq.core.queue.manifest import ManifestName
+from tests.core.queue import test_restated as cores
 from tests.storage.procedures import test_begun as begun
+from tests.storage.procedures import test_promoted_positions as restated
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import DISCARDED, MOVED_HALF_WAY, RECOMPUTED, SLOW_TWINS, as_is
 from tests.testing.planted.stores import in_a_store
@@ -130,3 +134,31 @@ def a_half_batch_is_forgotten(original, batches, sink_id, tables):
 def every_sink_is_silent(original, transactions, now_ms):
     """The age of a manifest alone tells that a sink is silent."""
     return dict.fromkeys(original(transactions, now_ms), True)
+
+
+# ---- a replica takes over from a sink that keeps positions
+def taken_over(test):
+    def run():
+        with pytest.MonkeyPatch.context() as patch:
+            in_a_store(lambda store: test(store, f"{store}-there", patch))
+
+    return run
+
+
+@bug(
+    "storage.procedures.promote:restate_positions",
+    test=taken_over(restated.test_the_primary_is_lost_when_manifests_were_copied),
+)
+def the_last_manifest_of_a_copy_always_counts(original, *arguments):
+    """Messages of earlier batches that the replica lacks seem to be in."""
+
+
+@bug(f"{COPY}._read_last", test=taken_over(restated.test_the_sink_goes_on_while_a_pass_reads))
+def a_manifest_is_copied_that_counts_more_than_the_copy_has(original, copy, name):
+    """The sink goes on while a pass reads, and no earlier manifest is copied: everything comes again."""
+
+
+@bug("core.queue.restated:_is_counted", test=cores.test_the_last_one_counts_what_the_copy_lacks)
+def a_partition_may_lack_what_is_counted(original, manifest, last):
+    """A copy that has a part of the last batches in one partition is taken for whole."""
+    return not manifest.follows or any(last.get(p, -1) >= batch for p, batch in manifest.follows.items())

@@ -1,0 +1,158 @@
+"""A replica takes over that has a sink's last manifest, and lacks messages which the positions of this manifest count (S7, H4).
+
+They come again: the sink goes on at positions whose messages the replica has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_partq.core.replica.decide import cancel_promotion
+from spark_partq.storage.procedures import promote as promotion
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.replicate import replicate
+from spark_partq.storage.replica.manifest_copy import ManifestCopy
+from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.store import Store
+from tests.relays import Relay, arrived, manifests, told
+from tests.replicas import (
+    Crash,
+    crashing,
+    there_fixture,  # noqa: F401
+)
+from tests.scaled import make
+
+FEW, ALL = 5, 30
+
+
+def deliver(store: str, first: int = FEW, end: int = ALL) -> None:
+    """A batch of the sink for each five messages."""
+    relay = Relay(store)
+    for start in range(first, end, FEW):
+        relay.deliver({0: (start, start + FEW)})
+
+
+def take_over(store: str, there: str) -> None:
+    """The primary is lost."""
+    os.rename(store, f"{store}-away")
+    promote(Store(there), "q")
+
+
+def begun(store: str, there: str) -> None:
+    """The replica has the sink's first batch."""
+    make(store, 2)
+    deliver(store, 0, FEW)
+    replicate(Store(store), "q", there)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """It happens in the next pass, after the partitions were read and before manifests are copied."""
+    copy = ManifestCopy.copy
+
+    def late(found: ManifestCopy) -> None:
+        monkeypatch.setattr(ManifestCopy, "copy", copy)
+        act()
+        copy(found)
+
+    monkeypatch.setattr(ManifestCopy, "copy", late)
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, where: object, name: str, act: Callable[[], object]) -> None:
+    """The process dies when it has called this."""
+    original = getattr(where, name)
+
+    def dies(*arguments: object) -> None:
+        original(*arguments)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, dies)
+        with pytest.raises(Crash):
+            act()
+
+
+def test_the_primary_is_lost_when_manifests_were_copied(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(store, there)
+    deliver(store)
+    dying(monkeypatch, ManifestCopy, "copy", lambda: replicate(Store(store), "q", there))
+    assert len(manifests(there).names()) == 2
+    take_over(store, there)
+    assert Relay(there).deliver({0: (0, ALL)})
+    assert arrived(there) == list(range(ALL)) and len(manifests(there).names()) == 1
+
+
+def test_the_sink_goes_on_while_a_pass_reads(store: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass ends. The replica has what the sink had written before, and goes on there."""
+    begun(store, there)
+    deliver(store, FEW, 3 * FEW)
+    meanwhile(monkeypatch, lambda: deliver(store, 3 * FEW))
+    replicate(Store(store), "q", there)
+    take_over(store, there)
+    assert arrived(there) == list(range(3 * FEW))
+    assert Relay(there).deliver({0: (2 * FEW, ALL)}) and arrived(there) == list(range(ALL))
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.long)])
+def test_the_primary_is_lost_in_the_middle_of_a_pass(store: str, there: str, has_begun: bool, every: int) -> None:
+    """Whatever the pass had copied, nothing is lost; and what the replica has already comes again only if the pass died while it moved the copies on."""
+    make(store, 2)
+    if has_begun:
+        deliver(store, 0, FEW)
+    replicate(Store(store), "q", there)
+    deliver(store, FEW if has_begun else 0)
+    before, lost, twice, whole = shutil.copytree(there, f"{there}-before"), f"{store}-lost", 0, 0
+    for at in range(1, 1000, every):
+        shutil.rmtree(there)
+        shutil.copytree(before, there)
+        with crashing(at) as done, contextlib.suppress(Crash):
+            replicate(Store(store), "q", there)
+        Path(store).rename(lost)
+        promote(Store(there), "q")
+        copied = arrived(there)
+        Relay(there).deliver({0: (0, ALL + 1)})
+        found = arrived(there, in_order=False)
+        assert sorted(set(found)) == list(range(ALL + 1)), at
+        twice, whole = twice + (len(found) > len(set(found))), whole + (copied == list(range(ALL)))
+        Path(lost).rename(store)
+        if len(done) < at:
+            break
+    assert len(done) < at and whole > 0 and twice * every < at / 3
+
+
+def test_a_primary_that_is_there_is_copied_to_its_end(store: str, there: str) -> None:
+    """Then the sink's last manifest counts as it is."""
+    begun(store, there)
+    deliver(store)
+    promote(Store(there), "q")
+    (name,) = manifests(there).names()
+    assert name.batch_id == ALL // FEW - 1
+    assert not Relay(there).deliver({0: (0, ALL)}) and arrived(there) == list(range(ALL))
+
+
+def test_promotions_that_died_or_were_cancelled(store: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they stated holds: the copies stay as they were."""
+    begun(store, there)
+    deliver(store, FEW, 3 * FEW)
+    away = f"{store}-away"
+    dying(monkeypatch, ManifestCopy, "copy", lambda: replicate(Store(store), "q", there))
+    os.rename(store, away)
+    for _ in range(2):
+        dying(monkeypatch, promotion, "restate_positions", lambda: promote(Store(there), "q"))
+    assert [name[1:] for name in manifests(there).names()] == [(0, 0), (2, 0), (10**12 - 1, 0)]
+    assert set(told(there).values()) == {FEW}
+
+    table = ReplicaTable(Store(there), "q")
+    promoting = table.refresh()
+    assert promoting is not None and promoting.incarnation is not None
+    table.decide(lambda now: cancel_promotion(now, promoting.incarnation))
+    promote(Store(there), "q")
+    assert Relay(there).deliver({0: (0, ALL)}) and arrived(there) == list(range(ALL))
