@@ -42,7 +42,7 @@ def a_column_is_added_again(original, state, wanted):
 @bug("storage.queue.slices:slices", with_a_column)
 def a_reader_does_not_know_which_columns_came_later(original, queue, *place):
     """A file from before is taken for damaged."""
-    return original(type("Old", (), {"name": queue.name, "added": ()}), *place)
+    return original(type("Old", (), {"name": queue.name, "added": (), "queue_id": queue.queue_id}), *place)
 
 
 @bug(
