@@ -18,6 +18,8 @@ from spark_partq.storage.replica import parts
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
 from tests.replicas import (
+    Crash,
+    crash,
     messages,
     there_fixture,  # noqa: F401
 )
@@ -71,6 +73,28 @@ def test_what_was_put_back_before_a_promotion(store: str, there: str) -> None:
     assert redriven(there) == [2, 3, 4]
     assert partq.redrive(there, "q") == {"q": 2}
     assert redriven(there) == [2, 3, 4, 7, 8] and partq.redrive(there, "q") == {}
+
+
+def test_what_was_put_back_before_the_primary_was_lost_in_the_middle_of_a_pass(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is in the queue here counts as put back."""
+    replicated(store, there, 2, 4)
+    put_aside(store, 5, 6)
+    assert partq.redrive(store, "q") == {"q": 3}  # a batch of each file
+    with monkeypatch.context() as patch:
+        patch.setattr("spark_partq.storage.procedures.replicate.go_on", crash)
+        with pytest.raises(Crash):
+            replicate(Store(store), "q", there)
+    os.rename(store, f"{store}-away")
+    for name in ("q", "dead"):
+        promote(Store(there), name)
+    assert redriven(there) == [] and partq.redrive(there, "q") == {"q": 2}
+    assert redriven(there) == [2, 3] and [value for _, value in sorted(messages(there, 0).items())] == [
+        *range(10),
+        2,
+        3,
+    ]
 
 
 def test_what_the_replica_lacked_is_put_back(store: str, there: str) -> None:
