@@ -101,21 +101,16 @@ class Manifest:
         generations : sequence of Generation
             The queue's generations. Both they and `recorded`, from the queue's tables, are read after the manifest.
         """
+        return self.has_map(generations) and dict(self.placed) == in_under(recorded, self.generation)
+
+    def has_map(self, generations: Sequence[Generation]) -> bool:
+        """Whether the queue has the map by which the files were placed."""
         g = self.generation
-        known = g < len(generations) and generations[g].partition_count == self.partition_count
-        return known and dict(self.placed) == in_under(recorded, g)
+        return g < len(generations) and generations[g].partition_count == self.partition_count
 
     def is_in_time(self, file_ns: int, named_ns: int) -> bool:
         """Whether maintenance sees the manifest before it may delete one of its files. The times, by the store's clock: file written, manifest put."""
         return self.late_after_ms is None or named_ns - file_ns <= self.late_after_ms * 1_000_000
-
-    @property
-    def followed(self) -> dict[int, int] | None:
-        """What the manifest of the next batch follows."""
-        if self.follows is None:
-            return None
-        partitions = {file.partition for file in self.files}.union(*self.placed.values())
-        return {**self.follows, **dict.fromkeys(partitions, self.name.batch_id)}
 
     def left(self, recorded: Recorded) -> tuple[NewFile, ...]:
         """The files that are not in their partitions."""

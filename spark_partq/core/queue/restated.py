@@ -1,4 +1,4 @@
-"""Which positions of a sink count in a replica that takes over (S7, H4).
+"""By which manifest a sink that keeps positions goes on in a replica that takes over (S7, H4).
 
 A copy may have the manifest of a sink's last batch, and lack messages of the batches before it, which the manifest's positions count: the
 primary was lost in the middle of a pass, or the sink went on while a pass read the partitions. These messages are not lost as long as the
@@ -16,33 +16,46 @@ from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile
 def restated(
     manifests: Sequence[Manifest],
     last: Mapping[int, int],
-    is_left: Callable[[Manifest, NewFile], bool],
+    has_part: Callable[[ManifestName, int, int], bool],
+    has_file: Callable[[NewFile], bool],
+    last_discarded: int,
     name: ManifestName,
-) -> Manifest | None:
-    """The manifest by which the sink goes on; None if it goes on by the last one of the copy.
+) -> Manifest:
+    """The manifest by which the sink goes on: its positions count only what the copy has, in the partitions or in this manifest's files.
 
     Parameters
     ----------
     manifests : sequence of Manifest
-        All that the copy has of the sink, one of each batch, in their order. The sink keeps positions.
+        Those of the sink that the copy has, at least one. The last one that counts nothing else is taken.
     last : dict
         For each partition that records the sink, its last batch.
-    is_left : function
-        Whether the copy has a file of that manifest's batch, and its partition does not.
+    has_part : function
+        Whether a partition records a manifest's batch, placed by a generation of the map.
+    has_file : function
+        Whether the copy has a file that a manifest names.
+    last_discarded : int
+        The sink's last batch whose discarded messages the copy counts; -1 if there is none.
     name : ManifestName
         The new manifest's name, above all that the primary can have used.
     """
-    newest = manifests[-1]
-    if _is_counted(newest, last) and max(last.values(), default=-1) <= newest.name.batch_id:
-        return None
-    counted = next((manifest for manifest in reversed(manifests) if _is_counted(manifest, last)), None)
-    if counted is None:  # the copy has no message that is sure to be counted
-        nothing = dict.fromkeys(newest.positions, 0)
-        counted = replace(newest, files=(), positions=nothing)
-    left = tuple(file for file in counted.files if is_left(counted, file))
-    return replace(counted, name=name, files=left, placed={}, discarded=None, late_after_ms=None, follows=dict(last))
 
+    def is_in(manifest: Manifest, partition: int, generation: int) -> bool:
+        return last.get(partition, -1) > manifest.name.batch_id or has_part(manifest.name, partition, generation)
 
-def _is_counted(manifest: Manifest, last: Mapping[int, int]) -> bool:
-    """Whether the copy has what the manifest's positions count, or the rest of it in the manifest's own files."""
-    return all(last.get(partition, -1) >= batch for partition, batch in (manifest.follows or {}).items())
+    def is_left(manifest: Manifest, file: NewFile) -> bool:
+        return not is_in(manifest, file.partition, manifest.generation)
+
+    def counts(manifest: Manifest) -> bool:
+        return (
+            all(last.get(partition, -1) >= batch for partition, batch in (manifest.follows or {}).items())
+            and all(is_in(manifest, p, g) for g, partitions in manifest.placed.items() for p in partitions)
+            and all(has_file(file) for file in manifest.files if is_left(manifest, file))
+        )
+
+    found = next((manifest for manifest in reversed(manifests) if counts(manifest)), None)
+    if found is None:  # nothing that the sink has written is sure to be here
+        newest = manifests[-1]
+        found = replace(newest, files=(), discarded=None, positions=dict.fromkeys(newest.positions, 0))
+    left = tuple(file for file in found.files if is_left(found, file))
+    discarded = None if found.name.batch_id <= last_discarded else found.discarded
+    return replace(found, name=name, files=left, placed={}, discarded=discarded, late_after_ms=None, follows=dict(last))

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, SinkAheadError
-from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile
+from spark_partq.core.queue.manifest import ManifestName, NewFile
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import next_batch
 from spark_partq.storage.files import FileMissing
@@ -41,7 +41,8 @@ class PositionsQueue:
         self.queue, self._producer = queue, Producer(queue)
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self._sink_id, self._heed_ingress = sink_id, heed_ingress
-        self._last: Manifest | None = None  # of the last batch that is in
+        self._last = -1  # the number of the last batch that is in
+        self._positions: Mapping[str, int] = {}
         self._stale = 0  # how often files were too old
 
     def begin(self) -> None:
@@ -59,7 +60,7 @@ class PositionsQueue:
             If the manifest that has the positions is gone.
         """
         self._producer.refresh()
-        while (name := self._last_name()) is not None and name.batch_id != self._last_number:
+        while (name := self._last_name()) is not None and name.batch_id != self._last:
             try:
                 manifest = self._producer.finish(BatchRecord(self._sink_id, name.batch_id))
             except SinkAheadError:  # another consumer has gone on
@@ -67,11 +68,11 @@ class PositionsQueue:
                     raise self._lost() from None
                 continue
             if manifest is not None:
-                self._last = manifest
+                self._last, self._positions = name.batch_id, manifest.positions
             elif self._last_name() == name:
                 with contextlib.suppress(FileMissing, SinkAheadError):  # another consumer has gone on
                     return self._go_on_from_before(name)
-        if name is None and (self._last is not None or self._lacks_manifest()):
+        if name is None and (self._last >= 0 or self._lacks_manifest()):
             self._producer.refresh()  # raises if the queue was deleted meanwhile
             raise self._lost()
 
@@ -80,21 +81,17 @@ class PositionsQueue:
         record = BatchRecord(self._sink_id, void.batch_id)
         earlier = Batch(self.queue, record, self.queue.every_table).earlier()
         if earlier is not None:
-            self._last = earlier
-        elif self._last is not None or self._producer.was_begun(BatchRecord(self._sink_id, 0)):
+            self._last, self._positions = earlier.name.batch_id, earlier.positions
+        elif self._last >= 0 or self._producer.was_begun(BatchRecord(self._sink_id, 0)):
             raise self._lost()
 
     def recorded(self, app: str) -> int | None:
-        return self.positions.get(app)
+        return self._positions.get(app)
 
     @property
     def positions(self) -> Mapping[str, int]:
         """All positions, as of the last refresh."""
-        return {} if self._last is None else self._last.positions
-
-    @property
-    def _last_number(self) -> int:
-        return -1 if self._last is None else self._last.name.batch_id
+        return self._positions
 
     def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int] | None) -> Prepared:
         """Write the files of the rows, or count the rows if the queue now discards messages; with None it must not discard these.
@@ -128,15 +125,15 @@ class PositionsQueue:
             If another consumer was faster.
         """
         (prepared,) = files
-        positions, follows = {**self.positions, **transactions}, {} if self._last is None else self._last.followed
-        batch_id = next_batch(self._last_number, len(self.queue.state.former))
+        positions = {**self._positions, **transactions}
+        batch_id = next_batch(self._last, len(self.queue.state.former))
         try:
-            added = self._producer.add(BatchRecord(self._sink_id, batch_id), prepared, positions, follows)
+            is_own = self._producer.add(BatchRecord(self._sink_id, batch_id), prepared, positions)
         except SinkAheadError:
             raise Conflict from None
-        if added is None:
+        if not is_own:
             raise Conflict
-        self._last = added
+        self._last, self._positions = batch_id, positions
 
     def discard(self, files: Sequence[Prepared]) -> None:
         """Do nothing: maintenance deletes the files."""

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.core.queue.records import BatchRecord
@@ -22,14 +21,11 @@ from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rewrites import check_rewrites
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.file_age import FileAge, FilesTooOld
-from spark_partq.storage.queue.handle import Queue, check_usable
+from spark_partq.storage.queue.handle import Queue, check_usable, last_batches
 from spark_partq.storage.queue.partition_table import Fenced, PartitionTable, Sealed
 
-# The name of a manifest that exists only in memory.
-_NO_NAME = ManifestName("", 0, 0)
-_NO_MANIFEST = Manifest(_NO_NAME, None, 0, 0)
-
-_Batches = Mapping[int, int] | None  # as `Manifest.follows`
+# A manifest that exists only in memory.
+_NO_MANIFEST = Manifest(ManifestName("", 0, 0), None, 0, 0)
 
 _log = logging.getLogger("spark_partq")
 
@@ -97,14 +93,14 @@ class Producer:
         if batch is not None and batch.is_in:
             return 0
         if found is not None:
-            return self._finish(Prepared(found), batch)[0]
+            return self._finish(Prepared(found), batch)
         placed = self._begin(batch, files, messages, heed_ingress)
-        return 0 if placed is None else self._finish(placed, batch)[0]
+        return 0 if placed is None else self._finish(placed, batch)
 
     def write_missing(self, record: BatchRecord, files: Callable[[], Sequence[NewFile]]) -> int:
         """Append what is missing of a batch though the sink is further; `files` finds it by the tables alone. Returns how many messages were added."""
         added, rewrites = 0, 0
-        while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False))) is not None:
+        while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {})) is not None:
             results = self._commit(placed, record, None, ())
             added += sum(result.rows for result in results)
             if all(result.is_in for result in results):
@@ -132,7 +128,7 @@ class Producer:
         ------
         IngressDisabledError, ClockSkewError
         """
-        placed = self._durable(None, lambda: self._fresh(files, heed_ingress))
+        placed = self._durable(None, lambda: self._fresh(files, heed_ingress), {})
         return placed or Prepared(self._discarded(messages))
 
     def is_stale(self, prepared: Prepared) -> bool:
@@ -144,10 +140,10 @@ class Producer:
         """Whether ingress still is as it was for this batch (stored or discarded), as of the last refresh."""
         return self._queue.state.ingress == (prepared.manifest.discarded is None)
 
-    def add(
-        self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int], follows: _Batches = None
-    ) -> Manifest | None:
-        """Append prepared files as a batch with these positions. None if another batch of that record exists, or the manifest is void.
+    def add(self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int]) -> bool:
+        """Append prepared files as a batch with these positions. Returns False if another batch of that record exists, or the manifest is void.
+
+        As of the last refresh, the batch before is in.
 
         Raises
         ------
@@ -157,13 +153,15 @@ class Producer:
             As `write`.
         """
         batch = self._batch(record)
+        tables = map(self._queue.table, self._queue.state.all_partitions)
+        follows = last_batches(tables, record.sink_id)
         manifest, is_own = batch.put(replace(prepared.manifest, positions=positions, follows=follows))
         in_time = prepared.age is None or not batch.may_be_late(prepared.age)
         if is_own and not in_time:
             is_own = (found := batch.find()) is not None and found.name == manifest.name
-        if not is_own:
-            return None
-        return self._finish(Prepared(manifest, prepared.age.of_named() if prepared.age and in_time else None), batch)[1]
+        if is_own:
+            self._finish(Prepared(manifest, prepared.age.of_named() if prepared.age and in_time else None), batch)
+        return is_own
 
     def finish(self, record: BatchRecord, by_another: bool = False) -> Manifest | None:
         """Place a batch that is durable, and return it. None if the batch is in and forgotten, was never begun, or has a void manifest.
@@ -181,7 +179,9 @@ class Producer:
         found = batch.find()
         if found is None and batch.begun is not None and not by_another:
             found = self._begin_again(batch, batch.begun)
-        return None if found is None else self._finish(Prepared(found), batch)[1]
+        if found is not None:
+            self._finish(Prepared(found), batch)
+        return found
 
     def _begin_again(self, batch: Batch, begun: Manifest) -> Manifest:
         """Place a batch by the map in force. Nothing of the batch is in, and the map of its manifest was lost with the primary."""
@@ -208,7 +208,7 @@ class Producer:
         heed_ingress: bool,
     ) -> Prepared | None:
         """Write the batch and make it durable. None if it is discarded and has no identity."""
-        placed = self._durable(batch, lambda: self._fresh(files, heed_ingress))
+        placed = self._durable(batch, lambda: self._fresh(files, heed_ingress), {})
         if placed is not None:
             return placed
         discarded = self._discarded(messages)
@@ -235,13 +235,13 @@ class Producer:
         if messages is None or rejects or queue.state.holds_dead_messages:
             raise ingress_disabled(queue.name)
         state = queue.state
-        return Manifest(_NO_NAME, None, state.generation, state.partition_count, discarded=messages())
+        return Manifest(_NO_MANIFEST.name, None, state.generation, state.partition_count, discarded=messages())
 
     def _durable(
         self,
         batch: Batch | None,
         write: Callable[[], Sequence[NewFile] | None],
-        placed: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        placed: Mapping[int, tuple[int, ...]],
         before: Manifest = _NO_MANIFEST,  # of the batch
     ) -> Prepared | None:
         """Write files and put the batch's next manifest, which names them, unless another process has put one. None if no files were written.
@@ -280,8 +280,8 @@ class Producer:
         return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms)
 
     # ---- placing it
-    def _finish(self, placed: Prepared, batch: Batch | None) -> tuple[int, Manifest | None]:
-        """Commit a durable batch to each partition that lacks its part. Returns how many messages this call added, and by which manifest they are in."""
+    def _finish(self, placed: Prepared, batch: Batch | None) -> int:
+        """Commit a durable batch to each partition that lacks its part. Returns how many messages this call added."""
         added, rewrites = 0, 0
         done: set[int] = set()  # partitions that hold their part
         while True:
@@ -289,7 +289,7 @@ class Producer:
             if manifest.discarded is not None and batch is not None:
                 self._discard(manifest.discarded, batch.record)
                 batch.forget_earlier()
-                return added, manifest
+                return added
             if batch is not None and not placed.is_own:
                 if self._clock.is_due():  # files that were found were written earlier
                     batch.compare(self._clock)
@@ -303,7 +303,7 @@ class Producer:
             if all(result.is_in for result in results):
                 if batch is not None:
                     batch.forget_earlier()
-                return added, manifest
+                return added
             self._await_unfenced(results)
             if any(result.sealed for result in results):
                 placed = self._place_again(placed, batch, done)
@@ -311,7 +311,7 @@ class Producer:
             elif batch is not None and any(result.too_old for result in results):
                 found = batch.find_in_time()
                 if found is None:
-                    return added, None  # another process has placed it
+                    return added  # another process has placed it
                 placed = Prepared(found)
             elif any(result.too_old for result in results):
                 rewrites += 1

@@ -168,8 +168,9 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     floors = begin_groups_anew(store, state, firsts, ends, goes_on)
     unfence_partitions(store, state, copied_fence)
     Manifests(store, queue, state.queue_id).make_folder()
-    restate_positions(store, state, tables, goes_on)
-    copied = copied_at_the_primary(open_queue(store, queue))
+    opened = open_queue(store, queue)
+    restate_positions(opened, tables, goes_on)
+    copied = copied_at_the_primary(opened)
 
     def become_primary(now: QueueState) -> Sequence[QueueFact]:
         facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation)

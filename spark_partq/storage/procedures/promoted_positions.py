@@ -2,72 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile
+from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.restated import restated
 from spark_partq.core.queue.sink_ids import keeps_positions, next_batch
-from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.queue.handle import Queue, last_batches
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.store import Store
 
 
-def restate_positions(
-    store: Store, state: QueueState, tables: Sequence[PartitionTable], goes_on: Callable[[], None]
-) -> None:
-    """Put a manifest for each sink whose last one counts messages that the replica lacks. Called after the tables are closed, before the
-    queue is opened.
+def restate_positions(queue: Queue, tables: Sequence[PartitionTable], goes_on: Callable[[], None]) -> None:
+    """Put a manifest for each sink that keeps positions. Called after the tables are closed, before the queue is opened.
+
+    The tables stay as they are. So another promotion that died, or was cancelled, has put the same manifests.
 
     Parameters
     ----------
-    state : QueueState
-        Before the promotion has ended.
+    queue : Queue
+        As it was at its primary.
     tables : sequence of PartitionTable
         Every table that the queue ever had.
     goes_on : function
         Raises if the promotion was cancelled, or has ended.
     """
-    manifests = Manifests(store, state.name, state.queue_id)
-    # Below all numbers of the promoted queue, and above those of its primary.
-    batch_id = next_batch(-1, len(state.former) + 1) - 1
+    manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
     by_number = {table.partition: table for table in tables}
+
+    def has_part(name: ManifestName, partition: int, generation: int) -> bool:
+        record = BatchRecord(name.sink_id, name.batch_id)
+        return partition in by_number and by_number[partition].has(record, generation)
+
+    # Above all numbers of the primary, and below those of the promoted queue: a manifest that a pass puts late comes before it.
+    batch_id = next_batch(-1, len(queue.state.former) + 1) - 1
     for sink_id in dict.fromkeys(name.sink_id for name in manifests.names()):
-        if keeps_positions(sink_id):
-            with suppress(CorruptTableError):  # the sink itself tells of a damaged manifest, when it goes on
-                _restate(manifests, state, by_number, goes_on, ManifestName(sink_id, batch_id, 0))
-
-
-def _restate(
-    manifests: Manifests,
-    state: QueueState,
-    tables: Mapping[int, PartitionTable],
-    goes_on: Callable[[], None],
-    name: ManifestName,
-) -> None:
-    app = BatchRecord(name.sink_id, 0).app
-    last = {number: batch for number, table in tables.items() if (batch := table.recorded(app)) >= 0}
-
-    def is_left(manifest: Manifest, file: NewFile) -> bool:
-        record, table = BatchRecord(name.sink_id, manifest.name.batch_id), tables.get(file.partition)
-        is_in = table is not None and table.has(record, manifest.generation)
-        return not is_in and last.get(file.partition, -1) <= record.batch_id and manifests.has_file(file)
-
-    # Tables that are closed stay as they are. So another promotion that has put this manifest, and died or was cancelled, has put the same.
-    copied = [manifests.read(other) for other in manifests.of_sink(name.sink_id) if other.batch_id < name.batch_id]
-    if not copied:
-        return  # the promotion has ended, and the sink has gone on
-    of_batch = {m.name.batch_id: m for m in sorted(copied, key=lambda m: (_has_map(state, m), m.name))}
-    made = restated([of_batch[batch] for batch in sorted(of_batch)], last, is_left, name)
-    if made is not None:
+        if not keeps_positions(sink_id):
+            continue
+        copied = sorted(_copied(manifests, sink_id, batch_id), key=lambda m: _rank(queue, m))
+        if not copied:
+            continue
+        last, discarded = last_batches(tables, sink_id), queue.control.last_discarded(sink_id)
+        made = restated(copied, last, has_part, manifests.has_file, discarded, ManifestName(sink_id, batch_id, 0))
         goes_on()
         manifests.put(made)
 
 
-def _has_map(state: QueueState, manifest: Manifest) -> bool:
-    """Whether the copy knows the map by which the files were placed."""
-    g = manifest.generation
-    return g < len(state.generations) and state.generations[g].partition_count == manifest.partition_count
+def _copied(manifests: Manifests, sink_id: str, below: int) -> Iterator[Manifest]:
+    """The sink's manifests in the copy that can be read."""
+    for name in manifests.of_sink(sink_id):
+        if name.batch_id < below:
+            with contextlib.suppress(CorruptTableError, FileMissing):  # a pass that slept removes it
+                yield manifests.read(name)
+
+
+def _rank(queue: Queue, manifest: Manifest) -> tuple[int, bool, int]:
+    """By batch; of one batch those by a map that the copy knows last, by number."""
+    return manifest.name.batch_id, manifest.has_map(queue.state.generations), manifest.name.number

@@ -87,6 +87,12 @@ def last_batch(queue: Queue, tables: Iterable[PartitionTable], sink_id: str) -> 
     return max([queue.control.last_discarded(sink_id), *(table.recorded(app) for table in tables)])
 
 
+def last_batches(tables: Iterable[PartitionTable], sink_id: str) -> dict[int, int]:
+    """For each of these partitions that records a sink, the sink's last batch there."""
+    app = BatchRecord(sink_id, 0).app
+    return {table.partition: last for table in tables if (last := table.recorded(app)) >= 0}
+
+
 def recorded_in(queue: Queue, tables: Iterable[PartitionTable], record: BatchRecord) -> dict[int, set[int]]:
     """By generation of the map, the partitions of these tables, as of their last refresh, that hold a part of the batch."""
     every = range(queue.state.generation + 1)

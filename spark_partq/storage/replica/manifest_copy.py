@@ -5,15 +5,15 @@ A pass captures what is new in the partitions, then copies the manifests that ex
 which a part was captured has its manifest, unless the batch was complete, and the sink further, when the manifests were listed. Of such a batch
 the copy may have only a part until the next pass. The copy of stuck messages handles that case (`storage.procedures.missing_stuck`).
 
-Of a sink that keeps positions, the pass also copies the manifest that was the last one before the partitions were captured. Once the copies
-have moved on they have all that these positions count. If the replica takes over, the sink goes on there
+Of a sink that keeps positions, the pass also copies the manifests of the batch that was the last one before the partitions were captured. Once
+the copies have moved on they have all that these positions count. If the replica takes over, the sink goes on there
 (`storage.procedures.promoted_positions`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName
@@ -53,9 +53,11 @@ class ManifestCopy:
         self._there = self._to.names()
         here = self._from.names()
         self._gone = {name: info for name, info in self._there.items() if name not in here}
-        last = {name.sink_id: name for name in here if keeps_positions(name.sink_id)}
-        new = [self._read_last(name) for name in last.values() if not self._is_there(name, here[name])]
-        self._last = {manifest.name: (manifest, data) for manifest, data in filter(None, new)}
+        with_positions: dict[str, dict[ManifestName, FileInfo]] = {}
+        for name, info in here.items():
+            if keeps_positions(name.sink_id):
+                with_positions.setdefault(name.sink_id, {})[name] = info
+        self._last = [copied for sink_id, names in with_positions.items() for copied in self._read_last(sink_id, names)]
 
     def copy(self) -> None:
         """Copy new manifests, each after its files. Called after the partitions were captured.
@@ -73,8 +75,8 @@ class ManifestCopy:
             if self.lacked:  # before manifests are copied under the same names; the copy is not whole until a pass ends
                 self.remove()
             self._there, self._gone = self._to.names(), {}
-        for manifest, data in self._last.values():
-            self._bring(manifest, data, self._last)
+        for manifest, data in self._last:
+            self._bring(manifest, data, ())
         names, before = self._from.names(), None
         while names and names != before:
             # Manifests are copied one after the other, by their numbers.
@@ -83,13 +85,23 @@ class ManifestCopy:
             before = names
             names = {name: info for name, info in self._from.names().items() if name.sink_id in again} if again else {}
 
+    def _read_last(self, sink_id: str, names: Mapping[ManifestName, FileInfo]) -> list[tuple[Manifest, bytes]]:
+        """The manifests of a sink's last batch that are not there, in their order."""
+        while names:
+            last = max(names).batch_id
+            new = [name for name, info in names.items() if name.batch_id == last and not self._is_there(name, info)]
+            with contextlib.suppress(FileMissing):  # the sink has gone on
+                return [self._read(name) for name in new]
+            names = self._from.of_sink(sink_id)
+        return []
+
     def _brought(self, name: ManifestName, info: FileInfo, names: Collection[ManifestName]) -> bool:
         """Copy one manifest. Returns False if it is gone, as its sink has gone on.
 
         A manifest of a batch before the sink's last is not needed: if a late process put it under a name that was in use before, that process is
         refused.
         """
-        if name in self._last or self._is_there(name, info):
+        if self._is_there(name, info) or any(name == manifest.name for manifest, _ in self._last):
             return True
         try:
             self._bring(*self._read(name), names)
@@ -100,16 +112,8 @@ class ManifestCopy:
     def _read(self, name: ManifestName) -> tuple[Manifest, bytes]:
         return self._from.read(name), self._from.data(name)
 
-    def _read_last(self, name: ManifestName) -> tuple[Manifest, bytes] | None:
-        """That manifest, or a later one of its sink if it is gone; None if the sink has none any more."""
-        last: ManifestName | None = name
-        while last is not None:
-            with contextlib.suppress(FileMissing):  # the sink has gone on
-                return self._read(last)
-            last = max(self._from.of_sink(name.sink_id), default=None)
-        return None
-
     def _bring(self, manifest: Manifest, data: bytes, names: Collection[ManifestName]) -> None:
+        """Put one manifest, after its files. `names` tells which manifests its sink has."""
         name = manifest.name
         try:
             self._bring_files(manifest)

@@ -154,11 +154,27 @@ def the_last_manifest_of_a_copy_always_counts(original, *arguments):
 
 
 @bug(f"{COPY}._read_last", test=taken_over(restated.test_the_sink_goes_on_while_a_pass_reads))
-def a_manifest_is_copied_that_counts_more_than_the_copy_has(original, copy, name):
+def a_manifest_is_copied_that_counts_more_than_the_copy_has(original, copy, *which):
     """The sink goes on while a pass reads, and no earlier manifest is copied: everything comes again."""
+    return []
 
 
-@bug("core.queue.restated:_is_counted", test=cores.test_the_last_one_counts_what_the_copy_lacks)
-def a_partition_may_lack_what_is_counted(original, manifest, last):
-    """A copy that has a part of the last batches in one partition is taken for whole."""
-    return not manifest.follows or any(last.get(p, -1) >= batch for p, batch in manifest.follows.items())
+RESTATED = "core.queue.restated:restated"
+
+
+@bug(RESTATED, test=cores.test_the_last_one_counts_what_the_copy_lacks)
+def positions_count_what_a_copy_lacks(original, manifests, *others):
+    """Whether the copy has the batches that a manifest follows is not looked at."""
+    return original([replace(manifest, follows=None) for manifest in manifests], *others)
+
+
+@bug(RESTATED, test=cores.test_a_part_that_was_placed_by_an_earlier_map)
+def the_rest_of_a_batch_is_taken_for_all_of_it(original, manifests, *others):
+    """Whether the copy has the part that an earlier map placed is not looked at."""
+    return original([replace(manifest, placed={}) for manifest in manifests], *others)
+
+
+@bug(RESTATED, test=cores.test_files_that_are_gone)
+def files_that_are_gone_are_placed_later(original, manifests, last, has_part, has_file, *others):
+    """A manifest counts whose files are neither in their partitions nor in the copy."""
+    return original(manifests, last, has_part, lambda file: True, *others)
