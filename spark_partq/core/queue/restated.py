@@ -21,12 +21,12 @@ def restated(
     last_discarded: int,
     name: ManifestName,
 ) -> Manifest:
-    """The manifest by which the sink goes on: its positions count only what the copy has, in the partitions or in this manifest's files.
+    """The manifest by which the sink goes on: its positions count only messages that the copy has, in its partitions or in files of this manifest.
 
     Parameters
     ----------
     manifests : sequence of Manifest
-        Those of the sink that the copy has, at least one. The last one that counts nothing else is taken.
+        Those of the sink that the copy has, at least one. The last one that is whole is taken.
     last : dict
         For each partition that records the sink, its last batch.
     has_part : function
@@ -45,14 +45,14 @@ def restated(
     def is_left(manifest: Manifest, file: NewFile) -> bool:
         return not is_in(manifest, file.partition, manifest.generation)
 
-    def counts(manifest: Manifest) -> bool:
+    def is_whole(manifest: Manifest) -> bool:
         return (
             all(last.get(partition, -1) >= batch for partition, batch in (manifest.follows or {}).items())
             and all(is_in(manifest, p, g) for g, partitions in manifest.placed.items() for p in partitions)
             and all(has_file(file) for file in manifest.files if is_left(manifest, file))
         )
 
-    found = next((manifest for manifest in reversed(manifests) if counts(manifest)), None)
+    found = next((manifest for manifest in reversed(manifests) if is_whole(manifest)), None)
     if found is None:  # nothing that the sink has written is sure to be here
         newest = manifests[-1]
         found = replace(newest, files=(), discarded=None, positions=dict.fromkeys(newest.positions, 0))
