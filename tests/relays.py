@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
@@ -12,6 +13,7 @@ from spark_partq.core.stored import MOST
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.procedures.prepared import Prepared
+from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.store import Store
@@ -61,6 +63,12 @@ class Relay:
 
         self.target.begin()
         return deliver_once(self.target, self.queue.store.runtime, self._group, self._sink_id, planned, write)
+
+
+def take_over(store: str, there: str) -> None:
+    """The primary is lost, and its replica is promoted."""
+    os.rename(store, f"{store}-away")
+    promote(Store(there), "q")
 
 
 def manifests(store: Store | str) -> Manifests:

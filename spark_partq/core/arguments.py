@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from numbers import Integral
 
 from spark_partq.core.errors import InvalidArgumentError
@@ -22,9 +21,10 @@ def names(argument: str, value: object) -> tuple[str, ...]:
         return (value,)
     if value is None:
         return ()
-    found: list[object] = [value]
-    with suppress(TypeError):  # a column of Spark seems to be iterable, and is not
-        found = list(value) if isinstance(value, Iterable) else found
+    try:
+        found = list(value) if isinstance(value, Iterable) else [value]
+    except TypeError:  # a column of Spark has the method, and cannot be iterated
+        found = [value]
     texts = tuple(name for name in found if isinstance(name, str))
     _check(argument, value, len(texts) == len(found), "is neither a name nor a list of names")
     return texts

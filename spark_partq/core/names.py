@@ -6,7 +6,7 @@ import re
 
 from spark_partq.core.errors import InvalidArgumentError
 
-# ASCII alone: two names that look alike are then the same name, on every file system and object store. (Some ignore case.)
+# ASCII alone: two names that look alike are then the same name on every file system and object store. But some file systems ignore case.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 
 

@@ -64,7 +64,7 @@ class Manifests:
 
     def has_file(self, file: NewFile) -> bool:
         """Whether a file that a manifest names is there."""
-        return self._files.info(f"{partition_folder(self.queue, file.partition)}/{file.path}") is not None
+        return self._files.info(path_of(self.queue, file)) is not None
 
     def data(self, name: ManifestName) -> bytes:
         """Its bytes; raises `FileMissing` or `FileTooLarge`."""
@@ -122,6 +122,11 @@ class Manifests:
             self._files.delete(self.path(name))
 
 
+def path_of(queue: str, file: NewFile) -> str:
+    """Where a file lies that a manifest of the queue names."""
+    return f"{partition_folder(queue, file.partition)}/{file.path}"
+
+
 def last_to_go_on_with(
     queue: Queue, manifests: Iterable[Manifest], infos: Mapping[ManifestName, FileInfo], recorded: Recorded
 ) -> Manifest | None:
@@ -138,7 +143,7 @@ def is_void(queue: Queue, manifest: Manifest, info: FileInfo, recorded: Recorded
     """
 
     def info_of(file: NewFile) -> FileInfo | None:
-        return queue.store.files.info(f"{queue.table(file.partition).folder}/{file.path}")
+        return queue.store.files.info(path_of(queue.name, file))
 
     if recorded.get(manifest.generation):
         return False

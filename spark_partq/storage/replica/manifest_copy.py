@@ -19,9 +19,9 @@ from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName
 from spark_partq.core.queue.sink_ids import keeps_positions
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge
-from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.manifests import Manifests, path_of
 from spark_partq.storage.replica.copied_files import copy_file, put_same
-from spark_partq.storage.store import Store, partition_folder
+from spark_partq.storage.store import Store
 
 
 class ManifestCopy:
@@ -57,7 +57,8 @@ class ManifestCopy:
         for name, info in here.items():
             if keeps_positions(name.sink_id):
                 with_positions.setdefault(name.sink_id, {})[name] = info
-        self._last = [copied for sink_id, names in with_positions.items() for copied in self._read_last(sink_id, names)]
+        last = [copied for sink_id, names in with_positions.items() for copied in self._read_last(sink_id, names)]
+        self._last = {manifest.name: (manifest, data) for manifest, data in last}
 
     def copy(self) -> None:
         """Copy new manifests, each after its files. Called after the partitions were captured.
@@ -75,7 +76,7 @@ class ManifestCopy:
             if self.lacked:  # before manifests are copied under the same names; the copy is not whole until a pass ends
                 self.remove()
             self._there, self._gone = self._to.names(), {}
-        for manifest, data in self._last:
+        for manifest, data in self._last.values():
             self._bring(manifest, data, ())
         names, before = self._from.names(), None
         while names and names != before:
@@ -101,7 +102,7 @@ class ManifestCopy:
         A manifest of a batch before the sink's last is not needed: if a late process put it under a name that was in use before, that process is
         refused.
         """
-        if self._is_there(name, info) or any(name == manifest.name for manifest, _ in self._last):
+        if name in self._last or self._is_there(name, info):
             return True
         try:
             self._bring(*self._read(name), names)
@@ -138,7 +139,7 @@ class ManifestCopy:
     def _bring_files(self, manifest: Manifest) -> None:
         """Copy the manifest's files as far as they exist. A file that was committed and removed since is not needed."""
         for file in manifest.files:
-            path = f"{partition_folder(self._queue, file.partition)}/{file.path}"
+            path = path_of(self._queue, file)
             found, here = self._target.files.info(path), self._source.files.info(path)
             if here is not None and (found is None or found.size != file.size_bytes):
                 with contextlib.suppress(FileMissing):

@@ -55,7 +55,7 @@ def counts(group: Group) -> Counter[str]:
     return found
 
 
-def rounds(count: int) -> Iterator[tuple[int, Group]]:
+def rounds(count: int) -> Iterator[tuple[int, Consumer]]:
     """A member acknowledges a message in each round, and that becomes a floor."""
     runtime = Repeatable()
     store = Store.over(runtime.open_files("store", {}), runtime)
@@ -68,15 +68,16 @@ def rounds(count: int) -> Iterator[tuple[int, Group]]:
         group.raise_floors(partition_id[0])
         if n % VACUUM_EVERY == 0:
             group.vacuum(HOUR_MS)
-        yield n, group
+        yield n, consumer
 
 
 def test_files_stay_as_few_as_they_are(short_limits: None) -> None:
     """The second half of some thousand commits leaves no more files than the first, but for the archives of the history."""
     halves: list[Counter[str]] = [Counter(), Counter()]
-    for n, group in rounds(ROUNDS):
-        halves[n > ROUNDS / 2] |= counts(group)
-    assert list(group.state.floors.values()) == [ROUNDS]
+    for n, consumer in rounds(ROUNDS):
+        halves[n > ROUNDS / 2] |= counts(consumer.group)
+    group = consumer.group
+    assert group.state.floors == {consumer.partition_id(0): ROUNDS}
     assert all(half[kind] <= most for half in halves for kind, most in BOUNDS.items()), halves
     first, second = halves
     assert first.keys() == BOUNDS.keys()
@@ -90,6 +91,6 @@ def test_a_member_whose_clock_is_ahead(short_limits: None, monkeypatch: pytest.M
     now_ms = Store.now_ms
     monkeypatch.setattr(Store, "now_ms", lambda store: now_ms(store) + ahead_h * HOUR_MS)
     most: Counter[str] = Counter()
-    for _, group in rounds(ROUNDS // 4):
-        most |= counts(group)
+    for _, consumer in rounds(ROUNDS // 4):
+        most |= counts(consumer.group)
     assert all(most[kind] <= BOUNDS[kind] for kind in ("stored in acks", "stored in control")), most

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
-from tests.relays import Relay, arrived, manifests, told
+from tests.relays import Relay, arrived, manifests, take_over, told
 from tests.replicas import (
     Crash,
     crashing,
@@ -40,12 +40,6 @@ def deliver(store: str, first: int = FEW, end: int = ALL) -> None:
     relay = Relay(store)
     for start in range(first, end, FEW):
         relay.deliver({0: (start, start + FEW)})
-
-
-def take_over(store: str, there: str) -> None:
-    """The primary is lost."""
-    os.rename(store, f"{store}-away")
-    promote(Store(there), "q")
 
 
 def begun(store: str, there: str) -> None:
@@ -81,6 +75,24 @@ def dying(monkeypatch: pytest.MonkeyPatch, where: object, name: str, act: Callab
             act()
 
 
+def promoted_after_each_crash(store: str, there: str, every: int) -> Iterator[int]:
+    """The next pass dies at its first operation, at a later one… and ends at last; each time the primary is lost and the replica promoted.
+    Yields the operation."""
+    before, lost = shutil.copytree(there, f"{there}-before"), f"{store}-lost"
+    for at in range(1, 1000, every):
+        shutil.rmtree(there)
+        shutil.copytree(before, there)
+        with crashing(at) as done, contextlib.suppress(Crash):
+            replicate(Store(store), "q", there)
+        Path(store).rename(lost)
+        promote(Store(there), "q")
+        yield at
+        Path(lost).rename(store)
+        if len(done) < at:
+            break
+    assert len(done) < at
+
+
 def test_the_primary_is_lost_when_manifests_were_copied(
     store: str, there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,23 +125,14 @@ def test_the_primary_is_lost_in_the_middle_of_a_pass(store: str, there: str, has
         deliver(store, 0, FEW)
     replicate(Store(store), "q", there)
     deliver(store, FEW if has_begun else 0)
-    before, lost, twice, whole = shutil.copytree(there, f"{there}-before"), f"{store}-lost", 0, 0
-    for at in range(1, 1000, every):
-        shutil.rmtree(there)
-        shutil.copytree(before, there)
-        with crashing(at) as done, contextlib.suppress(Crash):
-            replicate(Store(store), "q", there)
-        Path(store).rename(lost)
-        promote(Store(there), "q")
+    twice = whole = 0
+    for at in promoted_after_each_crash(store, there, every):
         copied = arrived(there)
         Relay(there).deliver({0: (0, ALL + 1)})
         found = arrived(there, in_order=False)
         assert sorted(set(found)) == list(range(ALL + 1)), at
         twice, whole = twice + (len(found) > len(set(found))), whole + (copied == list(range(ALL)))
-        Path(lost).rename(store)
-        if len(done) < at:
-            break
-    assert len(done) < at and whole > 0 and twice * every < at / 3
+    assert whole > 0 and twice * every < at / 3
 
 
 @pytest.mark.parametrize(
@@ -157,20 +160,9 @@ def test_a_batch_that_was_placed_by_two_maps(
     assert committed
     scale.scale(queue, 3)
     deliver(store, FEW, end)
-    before, lost = shutil.copytree(there, f"{there}-before"), f"{store}-lost"
-    for at in range(1, 1000, every):
-        shutil.rmtree(there)
-        shutil.copytree(before, there)
-        with crashing(at) as done, contextlib.suppress(Crash):
-            replicate(Store(store), "q", there)
-        Path(store).rename(lost)
-        promote(Store(there), "q")
+    for at in promoted_after_each_crash(store, there, every):
         Relay(there).deliver({0: (0, ALL + 1)})
         assert set(arrived(there, in_order=False)) == set(range(ALL + 1)), at
-        Path(lost).rename(store)
-        if len(done) < at:
-            break
-    assert len(done) < at
 
 
 def test_a_primary_that_is_there_is_copied_to_its_end(store: str, there: str) -> None:

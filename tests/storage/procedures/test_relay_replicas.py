@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,13 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.storage.procedures import scale
-from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.replica import manifest_copy
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.store import Store
 from tests.helpers import opened
-from tests.relays import Relay, arrived, manifests
+from tests.relays import Relay, arrived, manifests, take_over
 from tests.scaled import Crash, make
 from tests.storage.procedures.test_positions_queue import half_of_a_batch
 
@@ -26,12 +24,6 @@ from tests.storage.procedures.test_positions_queue import half_of_a_batch
 def there_fixture(tmp_path: Path) -> str:
     """The path of the replica's store, which does not exist yet."""
     return str(tmp_path / "there")
-
-
-def take_over(store: str, there: str) -> None:
-    """The primary is lost."""
-    os.rename(store, f"{store}-away")
-    promote(Store(there), "q")
 
 
 @pytest.mark.parametrize("gone_on", [True, False])
