@@ -7,8 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import spark_partq as partq
 from spark_partq.storage.files import open_files
+from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.inspect.doctor.findings import Finding
 from spark_partq.storage.store import Store
@@ -89,3 +92,26 @@ def test_a_dead_message_queue_that_was_deleted(tmp_path: Path) -> None:
     assert "spark-partq alter-queue q --set dead_letter_queue=dead" in finding.remedy
     partq.alter_queue(store, "q", dead_letter_queue="dead")
     assert diagnose(Store(store)).findings == [] and "dead" in partq.list_queues(store)
+
+
+@pytest.mark.parametrize("late", ["partitions/partition=0", "control"])
+def test_a_file_that_came_after_the_deletion(late: str) -> None:
+    """On an object store a process that stood still may write into a queue that is deleted."""
+    store = Store.over(MemoryFiles(), uri="memory:/store")
+    for name in ("q", "other"):
+        partq.create_queue(store, name, "v bigint", partitions=1)
+    partq.delete_queue(store, "q")
+    store.files.make_folder(f"queues/q/{late}")
+    store.files.put(f"queues/q/{late}/{2:020d}-rows.parquet", b"late")
+    (fault,) = diagnose(store).faults
+    assert fault.remedy == (
+        "restore queues/q/control from a backup; if the queue was deleted, remove the folder queues/q: a process wrote there too late"
+    )
+
+
+def test_a_queue_that_may_be_whole_but_for_its_control_table(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    shutil.rmtree(tmp_path / "store/queues/q/control/_delta_log")
+    (fault,) = diagnose(Store(store)).faults
+    assert fault.remedy == "restore queues/q/control from a backup"

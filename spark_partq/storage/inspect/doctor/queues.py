@@ -18,14 +18,14 @@ from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.groups import GroupCheck
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
-from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.log import DeltaLog, LogFolder
 from spark_partq.storage.queue import clock
 from spark_partq.storage.queue.control import COLUMNS, MOST_FACTS
 from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
 from spark_partq.storage.replica.table import SYNCED, is_replica
 from spark_partq.storage.rows import RowTable
-from spark_partq.storage.store import Store, manifests_folder, queue_folder
+from spark_partq.storage.store import Store, manifests_folder, partition_folder, partition_numbers, queue_folder
 
 # The folders of a queue.
 _PARTS = frozenset({"control", "partitions", "manifests", "replica"})
@@ -58,7 +58,7 @@ class QueueCheck(Check):
                 remedy = f"create it again, or remove the folder {queue_folder(self.name)}"
                 self.warn("the process that created it ended before its first commit", remedy)
             else:
-                self.fault("its control table has no log any more", RESTORE.format(folder))
+                self._has_lost_its_log(folder)
             return
         try:
             state = queue_state(self.store, self.name)
@@ -69,7 +69,7 @@ class QueueCheck(Check):
             if replica:
                 self._warn_of_half_made()
             elif "partitions" in names:
-                self.fault("its control table has no log any more", RESTORE.format(folder))
+                self._has_lost_its_log(folder)
             else:
                 self.warn("nothing but folders is left of it", f"remove the folder {queue_folder(self.name)}")
             return
@@ -114,6 +114,16 @@ class QueueCheck(Check):
         with contextlib.suppress(PartqError, *MALFORMED):
             return queue_state(self.store, self.name).deleted
         return False
+
+    def _has_lost_its_log(self, folder: str) -> None:
+        """On an object store a process that stood still while the queue was deleted may write a file afterwards. No log names that file."""
+        remedy = RESTORE.format(folder)
+        tables = [
+            LogFolder(self.store, partition_folder(self.name, n)) for n in partition_numbers(self.store, self.name)
+        ]
+        if not any(log.has_beginning() for log in tables):
+            remedy += f"; if the queue was deleted, remove the folder {queue_folder(self.name)}: a process wrote there too late"
+        self.fault("its control table has no log any more", remedy)
 
     def _warn_of_half_made(self) -> None:
         remedy = NEXT_SYNC
