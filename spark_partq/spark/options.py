@@ -156,6 +156,20 @@ class Options(BaseModel):
                 option="weight",
             )
 
+    def check_stream(self) -> None:
+        """Refuse options that only a batch heeds.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        if ending := sorted(self.model_fields_set & {"endingOffsets", "endingTimestamp"}):
+            raise InvalidArgumentError(
+                f"option {ending[0]}: a stream has no end. Leave it out, or read a batch (spark.read); a query with Trigger.AvailableNow ends "
+                "at the messages that are in the queue when it starts",
+                option=ending[0],
+            )
+
     @cached_property
     def store(self) -> Store:
         return Store.at(self.path, self.storageOptions)

@@ -59,7 +59,9 @@ class PartqDataSource(DataSource):
 
         self._check(schema)
         driver, self.driver = self.driver, None
-        return StreamReader(self._parsed(), schema, driver)
+        options = self._parsed()
+        options.check_stream()
+        return StreamReader(options, schema, driver)
 
     def _queues(self) -> list[Queue]:
         from spark_partq.storage.queue.handle import open_queue

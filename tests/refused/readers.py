@@ -49,6 +49,8 @@ CASES: dict[str, list[Case]] = {
         python("consume(store, assignor='range, range')", InvalidArgumentError, "option assignor='range, range' names an assignor twice or none; known:"),
         python("consume(store, assignor='range', weight=2)", InvalidArgumentError, "option weight=2: assignor range gives every flow the same share; leave weight out, or use balanced or weighted"),
         python("consume(store, weight='nan')", InvalidArgumentError, "options of format partq: weight: Input should be less than"),
+        python("consume(store, endingOffsets='latest')", InvalidArgumentError, "option endingOffsets: a stream has no end. Leave it out, or read a batch"),
+        python("consume(store, endingTimestamp=0)", InvalidArgumentError, "option endingTimestamp: a stream has no end. Leave it out, or read a batch"),
         python("consume(store, **{'kafka.bootstrap.servers': 'x'})", InvalidArgumentError, "options of format partq: kafka.bootstrap.servers: there is no such option. Known options:"),
         python("consume(store, group='g', instanceId='i', sessionTimeoutMs=20000)", GroupMismatchError, "i has sessionTimeoutMs=20000, but b is in the group with sessionTimeoutMs=10000;", others.a_member),
         python("consume(store, group='g', instanceId='i', assignor='range')", GroupMismatchError, "the members of the group have no assignor in common (i: range; b: balanced); add one that all have", others.a_member),

@@ -104,7 +104,7 @@ def test_a_stateful_operator(spark: SparkSession, names: dict[str, Any]) -> None
     (query,) = spark.streams.active
     query.processAllAvailable()
     assert query.exception() is None
-    assert partq.describe_group(names["store"], "billing").lag == 0
+    assert partq.describe_group(names["store"], "totals").lag == 0
 
 
 def test_sequences_that_are_acknowledged_when_they_are_whole(
