@@ -120,8 +120,9 @@ def consume(
 ) -> None:
     """Read a queue as a consumer group.
 
-    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
-    stderr and exit code 1; wrong usage gives exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. After 20 seconds, or at a second signal, the
+    job ends in the middle of the micro-batch, and the next start repeats it. A refused request gives one line on stderr and
+    exit code 1; wrong usage gives exit code 2.
     """
     if (queue is None) == (queue_pattern is None):
         raise typer.BadParameter("give --queue or --queue-pattern, and not both")

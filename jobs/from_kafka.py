@@ -85,7 +85,10 @@ def from_kafka(
         ),
     ] = False,
     starting_offsets: Annotated[
-        Literal["earliest", "latest"], typer.Option(help="Where to begin if the queue has no message of the topic yet.")
+        Literal["earliest", "latest"],
+        typer.Option(
+            help="Where the first job of this topic and queue begins. The queue records that place, and each later job begins where the queue says."
+        ),
     ] = "earliest",
     fail_on_data_loss: Annotated[
         bool,
@@ -106,8 +109,9 @@ def from_kafka(
 ) -> None:
     """Move a Kafka topic into a queue.
 
-    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
-    stderr and exit code 1; wrong usage gives exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. After 20 seconds, or at a second signal, the
+    job ends in the middle of the micro-batch, and the next start repeats it. A refused request gives one line on stderr and
+    exit code 1; wrong usage gives exit code 2.
     """
     storage, options = key_values(storage_option), key_values(source_option)
     if refused := sorted(name for name in options if name.lower() in REFUSED):

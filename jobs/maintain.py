@@ -8,12 +8,16 @@ Every ten minutes:
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
 
-import spark_partq as partq
-from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main
+from spark_partq.core.errors import NotAStoreError, PartqError, QueueNotFoundError
+from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main, tell
+from spark_partq.storage.procedures import maintain as procedure
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store
 
 
 def maintain(
@@ -28,16 +32,39 @@ def maintain(
 ) -> None:
     """Remove messages that no group needs any more, and print one line of JSON per queue and pass.
 
-    SIGTERM and SIGINT end the job after the running pass, with exit code 0. A refused request gives one line on stderr
-    and exit code 1; wrong usage gives exit code 2.
+    For each queue that cannot be maintained, the job prints a line on stderr, and goes on with the others. With --every it
+    tries that queue again in the next pass; without, it ends with exit code 1.
+
+    SIGTERM and SIGINT end the job after the running pass, with exit code 0. A queue or store that does not exist gives one
+    line on stderr and exit code 1; wrong usage gives exit code 2.
     """
-    storage = key_values(storage_option)
+    opened = Store.at(store, key_values(storage_option))
     stop = Stop()
     while True:
-        for report in partq.maintain(store, queue, storage_options=storage):
+        errors: list[PartqError] = []
+        for report in reports(opened, queue, errors.append):
             print(json.dumps(report.to_dict()), flush=True)
+        for error in errors:
+            tell(f"error: {error}")
+        if every is None and errors:
+            raise typer.Exit(1)
         if every is None or stop.wait(every):
             return
+
+
+def reports(
+    store: Store, queue: str | None, complain: Callable[[PartqError], None]
+) -> Iterator[procedure.MaintenanceReport]:
+    """What one pass did to each queue."""
+    try:
+        if queue is None:
+            yield from procedure.maintain_all(store, complain)
+        else:
+            yield procedure.maintain(open_queue(store, queue))
+    except (NotAStoreError, QueueNotFoundError):
+        raise
+    except PartqError as error:
+        complain(error)
 
 
 if __name__ == "__main__":

@@ -82,8 +82,9 @@ def produce(
 ) -> None:
     """Stream a source into a queue, and print on stderr how many messages each micro-batch has added.
 
-    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
-    stderr and exit code 1; wrong usage gives exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. After 20 seconds, or at a second signal, the
+    job ends in the middle of the micro-batch, and the next start repeats it. A refused request gives one line on stderr and
+    exit code 1; wrong usage gives exit code 2.
     """
     storage = key_values(storage_option)
     options = key_values(source_option)

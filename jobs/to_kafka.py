@@ -60,8 +60,9 @@ def to_kafka(
 ) -> None:
     """Move queues into a Kafka topic.
 
-    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. A refused request gives one line on
-    stderr and exit code 1; wrong usage gives exit code 2.
+    SIGTERM and SIGINT end the job after the running micro-batch, with exit code 0. After 20 seconds, or at a second signal, the
+    job ends in the middle of the micro-batch, and the next start repeats it. A refused request gives one line on stderr and
+    exit code 1; wrong usage gives exit code 2.
     """
     storage = key_values(storage_option)
     options = key_values(read_option) | {"path": store, "queue": queue, "group": group, "flows": str(flows)}

@@ -88,7 +88,7 @@ def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] 
     ------
     NotAStoreError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError, QueueFencedError, ReplicaError
     IngressDisabledError, ClockSkewError
-        If a queue takes no messages now, or this machine's clock is wrong. Then nothing more is put back, and groups hold the keys that they held.
+        If a queue with ``dead_letter_order='skip'`` takes no messages now, or this machine's clock is wrong. Then nothing more is put back, and groups hold the keys that they held.
     KeysHeldError
         If other messages may come between. Then nothing more is put back.
     """

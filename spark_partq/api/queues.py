@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_partq.core import arguments
-from spark_partq.core.errors import (
-    PartqError,
-    QueueFencedError,
-    QueueNotFoundError,
-    QueueNotReadyError,
-    ReplicaError,
-)
+from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Mode
 from spark_partq.storage.group.handle import groups_of
@@ -141,16 +135,10 @@ def maintain(
     opened = Store.at(store, storage_options)
     if queue is not None:
         return [_retention.maintain(open_queue(opened, queue))]
-    reports, failed = list[MaintenanceReport](), None
-    for name in _control.list_queues(opened):
-        try:
-            reports.append(_retention.maintain(open_queue(opened, name)))
-        except (QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
-            continue
-        except PartqError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
+    errors: list[PartqError] = []
+    reports = [*_retention.maintain_all(opened, errors.append)]
+    if errors:
+        raise errors[0]
     return reports
 
 
@@ -168,7 +156,8 @@ def scale(
 ) -> QueueDescription:
     """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until the change has ended.
 
-    The call may be interrupted at any moment: calling it again goes on. Producers and consumers go on meanwhile.
+    The call may be interrupted at any moment: calling it again goes on. Consumers go on meanwhile, and so do producers, except during a
+    ``drain``: then the queue takes no messages, and its setting `reject_to_sender` says what a producer gets.
 
     Parameters
     ----------
@@ -194,8 +183,10 @@ def scale(
         The count is wrong; or the queue has this count already and no change is left to finish; or a loss was not confirmed.
     ScalingInProgressError
         Another change is under way, or `timeout_s` is over.
-    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+    QueueNotFoundError, QueueNotReadyError
         Before anything is changed.
+    QueueFencedError, ReplicaError
+        A replica has taken over, or cannot be brought up to date: before anything is changed, or at the end, when the count has changed.
     """
     opened = Store.at(store, storage_options)
     _scaling.scale(

@@ -101,8 +101,9 @@ def promote(
 
     If the primary can be reached, it is fenced first, and the messages that the replica still lacks are copied. If it cannot be
     reached from here, it counts as lost, also without `force`, and these messages are missing. Groups go on from their acknowledged
-    positions. Start consumers with new checkpoints and the same groups: former checkpoints are refused, as their offsets may name other
-    messages now. Producers keep their checkpoints and sink ids.
+    positions; without the primary, messages that were acknowledged after the last pass come again. Start consumers with new checkpoints
+    and the same groups: former checkpoints are refused, as their offsets may name other messages now. Producers keep their checkpoints
+    and sink ids.
 
     Parameters
     ----------

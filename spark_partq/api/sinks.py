@@ -112,7 +112,9 @@ def delta_sink(
     Parameters
     ----------
     table : str or path
-        A folder, or an object store's URI. Delta's ``OPTIMIZE``, ``VACUUM`` and readers may use the table meanwhile.
+        A folder, or an object store's URI. Readers may use the table meanwhile. ``OPTIMIZE`` and other writers may only where their commits
+        and the sink's exclude each other: delta-spark's do not on a local disk, nor in S3 with its default ``LogStore``
+        (docs/exactly-once.md).
     partition_by : str or list of str, optional
         Columns that partition the table, if the sink makes it.
     create : bool

@@ -308,7 +308,10 @@ class GroupMismatchError(PartqError):
     """
 
     error_class = "GROUP_MISMATCH"
-    next_step = "Use the options of the other members, or stop the other members first."
+    next_step = (
+        "Use the options of the other members. Or stop the other members and run `spark-partq rebalance --group GROUP`, which removes them once "
+        "their sessions have expired."
+    )
     retry = "Yes, once the other members have left; otherwise no."
 
 

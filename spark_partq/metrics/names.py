@@ -32,7 +32,12 @@ _QUEUE, _GROUP = ("queue",), ("group",)
 _PARTITION, _OF_GROUP = ("queue", "partition"), ("group", "queue", "partition")
 _MEMBER = ("group", "member")
 
-UP = Metric("partq_up", "gauge", (), "1 if the store could be listed, 0 if not; then there is nothing else.")
+UP = Metric(
+    "partq_up",
+    "gauge",
+    (),
+    "1 if the store could be listed. 0 if not: then there is only the duration of the scrape beside it.",
+)
 UNREADABLE = Metric(
     "partq_unreadable", "gauge", ("kind", "name", "error"),
     "1 for each queue or group (kind) that could not be read, with the class of the error. Its other metrics are missing.",

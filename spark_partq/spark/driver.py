@@ -37,7 +37,7 @@ class RebalanceListener:
 
     Called on the driver, in a thread of its own, between micro-batches. `on_partitions_assigned` comes before the first micro-batch that has
     the partition. `on_partitions_revoked` comes after the last one and before another query gets the partition. `on_partitions_lost` comes
-    when another query has the partition already. Planning waits for the call. An exception stops the query.
+    when another query may have the partition already. Planning waits for the call. An exception stops the query.
     """
 
     def on_partitions_assigned(self, partitions: list[QueuePartition]) -> None:
@@ -47,7 +47,11 @@ class RebalanceListener:
         """This query gives up these partitions. All their delivered messages are acknowledged, unless the query was stopped."""
 
     def on_partitions_lost(self, partitions: list[QueuePartition]) -> None:
-        """This query has lost these partitions: its session expired, or a handoff took too long. Another query may process them by now."""
+        """This query has lost these partitions, and another query may process them by now.
+
+        Its session expired, a handoff took too long, the queue became exclusive or partitioned, a newer process has the instance's name, or
+        the process that plans the query has died.
+        """
 
     def on_active_changed(self, flow: str, active: bool) -> None:
         """A flow of this query has become active (it has partitions now), or a standby (it has none)."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.errors import (
+    CommitFailedError,
+    PartqError,
+    QueueFencedError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    ReplicaError,
+)
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.removal import removable
 from spark_partq.core.queue.state import QueueState
@@ -25,8 +32,10 @@ from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.clock import checked_ms
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.control import list_queues
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.store import Store
 
 _log = logging.getLogger("spark_partq")
 
@@ -124,6 +133,23 @@ def maintain(queue: Queue) -> MaintenanceReport:
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), merged, tuple(waiting)
     )
+
+
+def maintain_all(store: Store, complain: Callable[[PartqError], None]) -> Iterator[MaintenanceReport]:
+    """Maintain every queue that is in use. Replicas, and queues that are just being made or deleted, are left out.
+
+    Parameters
+    ----------
+    complain : function
+        Called with the error of each queue that cannot be maintained.
+    """
+    for name in list_queues(store):
+        try:
+            yield maintain(open_queue(store, name))
+        except (QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
+            continue
+        except PartqError as error:
+            complain(error)
 
 
 def _removable(
