@@ -208,7 +208,12 @@ def offsets_digest(batch: DataFrame) -> str | None:
     """
     running, number = _running(batch)
     ends = {} if running is None else _logged(running, int(number))
-    return hashlib.sha256(json.dumps(ends).encode()).hexdigest() if ends else None
+    return digest_of(ends) if ends else None
+
+
+def digest_of(ends: Mapping[str, str]) -> str:
+    """The digest of where a micro-batch ends in each source, as docs/PROTOCOL.md defines it for manifests."""
+    return hashlib.sha256(json.dumps(ends).encode()).hexdigest()
 
 
 def _offsets(running: Any, number: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from spark_partq.core.queue import facts as queue_facts
 from spark_partq.core.queue import transitions as queue_transitions
+from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.replica import facts as replica_facts
 from spark_partq.core.replica import state as replica_state
 from spark_partq.spark.options import Options
@@ -132,8 +133,15 @@ def test_protocol_has_every_fact() -> None:
 )
 def test_protocol_has_every_fact_of_queues_and_replicas(heading: str, kinds: Any) -> None:
     part = section(text("docs/PROTOCOL.md"), heading)
-    rows = table(part[part.index("| kind | body |") :])
+    rows = table(part[part.index("| kind | body |") :].partition("\n\n")[0])
     assert sorted(names(rows)) == sorted(kinds)
+
+
+def test_protocol_has_every_setting_with_its_default() -> None:
+    part = section(text("docs/PROTOCOL.md"), "Queue control table")
+    rows = table(part[part.index("| setting | default |") : part.index("A process that creates a queue or changes")])
+    told = {name.strip("`"): json.loads(default) for name, default, _ in rows}
+    assert told == json.loads(QueueSettings().model_dump_json())
 
 
 def test_protocol_has_all_that_a_member_says() -> None:

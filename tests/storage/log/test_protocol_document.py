@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+from spark_partq.spark.micro_batch import digest_of
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log.entries import decode, encode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.runtime import derived_id
 from spark_partq.storage.store import Store
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "PROTOCOL.md"
@@ -36,6 +39,19 @@ def test_the_examples_are_one_table() -> None:
     table = PartitionTable(Store.over(files), "orders", 0, columns)
     assert (table.first_offset, table.next_offset, len(table.index)) == (1000, 1000, 0)
     assert table.recorded("partq:sink/shop/0") == 7 and table.seal(0) == 1000
+
+
+def test_the_id_of_the_examples_is_that_of_the_partition() -> None:
+    told = re.search(r"of partition 0 of the queue `([0-9a-f-]{36})`", DOCUMENT.read_text())
+    assert told is not None
+    for example in examples():
+        assert f'"tableId":"{derived_id(f"{told[1]}/0")}"'.encode() in example
+
+
+def test_the_digest_of_the_example_is_that_of_the_text_beside_it() -> None:
+    told = re.search(r"gives `(\{.*?\})`, and the digest", DOCUMENT.read_text())
+    assert told is not None
+    assert f'"offsets_digest":"{digest_of(json.loads(told[1]))}"' in DOCUMENT.read_text()
 
 
 def test_the_operations_are_those_of_the_document() -> None:
