@@ -188,7 +188,7 @@ class QueueFencedError(PartqError):
     """The queue's replica was promoted, so the queue here takes no messages and delivers none."""
 
     error_class = "QUEUE_FENCED"
-    next_step = "Use the queue in the store that the message names, with new checkpoints."
+    next_step = "Use the queue in the store that the message names. Producers keep their checkpoints and sink ids; consumers need new checkpoints."
     retry = "No, unless the replica is removed before it has taken over."
 
 
@@ -240,7 +240,10 @@ class DataLossError(PartqError):
     """
 
     error_class = "DATA_LOSS"
-    next_step = "Find out which messages are missing. Then restore the partition, or go on behind the gap with `failOnDataLoss=false`."
+    next_step = (
+        "Find out which messages are missing. If they were removed, go on behind the gap with `failOnDataLoss=false`. If a partition was put "
+        "back to an older state, restore it while no program uses the store."
+    )
     retry = "No: removed messages do not come back."
 
 
@@ -249,8 +252,8 @@ class CorruptTableError(PartqError):
 
     error_class = "CORRUPT_TABLE"
     next_step = (
-        "Restore what the message names from a backup, or undo what another program did there. `spark-partq doctor` "
-        "lists all damage."
+        "While no program uses the store, restore what the message names from a backup, or undo what another program did there. "
+        "`spark-partq doctor` lists all damage."
     )
     retry = "No, until it is restored."
 
@@ -330,7 +333,8 @@ class KeysHeldError(PartqError):
 
     error_class = "KEYS_HELD"
     next_step = (
-        "To put messages back: disable ingress, let each group read all messages, run `dead-letter redrive`, and enable ingress again. To "
+        "To put messages back: disable ingress, let each group read all messages, run `dead-letter redrive`, and enable ingress again. If "
+        "`reject_to_sender` is `on` or `off`, stop the producers first, as their messages would be discarded. To "
         "go on without the order of these keys: set `dead_letter_order` to `skip`."
     )
     retry = "Yes, once no unread messages lie before those to put back."

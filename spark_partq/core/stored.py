@@ -15,6 +15,11 @@ from spark_partq.core.names import check_name
 
 # What reading such a value raises: a reader of a table makes the one error of a damaged table of it.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
+# What to do when a table went back to an older state while programs knew a newer one.
+RESTORE_NEWEST = (
+    "Stop all programs and restore the newest state. Only if it is lost, start them again: then the messages and decisions that the older state "
+    "lacks are lost"
+)
 MOST = 2**63 - 1  # of an offset, an epoch, a number of a fact
 MAX_PARTITIONS = 4096
 MAX_FLOWS = 10_000  # of one member

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from spark_partq.core.ids import QueuePartition
 
 # For a group whose tables are damaged: nothing is removed before another group keeps the messages.
-ANOTHER_GROUP = "go on with a group of another name, and delete the damaged group only when the other one has begun"
+ANOTHER_GROUP = (
+    "go on with a group of another name, with new checkpoints and the startingOffsets at which it is to begin, and delete the damaged group only "
+    "when the other one has begun"
+)
 
 
 def begun_anew(instances: Sequence[str]) -> str:

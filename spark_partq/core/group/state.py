@@ -239,7 +239,7 @@ class GroupState:
             of = "" if fact.partition is None else f" of partition {fact.partition} of queue {fact.queue!r}"
             raise CorruptTableError(
                 f"fact {self.seq} ({fact.kind}{of}) cannot follow those before it ({stored.reason(error)}): the table was edited. Restore "
-                f"it from a backup or from an earlier version of the table, or {ANOTHER_GROUP}",
+                f"it from a backup, or {ANOTHER_GROUP}",
                 seq=self.seq,
             ) from error
         self.seq += 1

@@ -265,11 +265,13 @@ def set_ingress(state: QueueState, enabled: bool) -> Facts:
         If the queue is being drained: draining itself disables ingress and enables it again.
     """
     if state.scaling is not None and state.scaling.mode == "drain":
+        wanted, back = state.scaling.partition_count, f", or take it back: scale the queue to {state.partition_count}"
         raise ScalingInProgressError(
-            f"queue {state.name!r} is being drained to change its partition count to {state.scaling.partition_count}. The drain "
-            "disables ingress, and enables it again at its end. Wait for that, or take the change back: scale the queue to the count that it has",
+            f"queue {state.name!r} is being drained to change its partition count to {wanted}. The drain disables ingress, and enables it again at "
+            f"its end. Wait for that; if the change was interrupted, run it again (spark-partq scale {state.name} {wanted} --mode drain)"
+            f"{'' if state.scaling.drained else back}",
             queue=state.name,
-            partitions=state.scaling.partition_count,
+            partitions=wanted,
         )
     if not state.usable or state.ingress == enabled:
         return _NOTHING

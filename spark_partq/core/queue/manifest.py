@@ -108,6 +108,16 @@ class Manifest:
         g = self.generation
         return g < len(generations) and generations[g].partition_count == self.partition_count
 
+    def counts_only(self, last: Mapping[int, int]) -> bool:
+        """Whether the positions count no message of an earlier batch that is not there.
+
+        Parameters
+        ----------
+        last : dict
+            For each partition that records the sink, its last batch.
+        """
+        return all(last.get(partition, -1) >= batch for partition, batch in (self.follows or {}).items())
+
     def is_in_time(self, file_ns: int, named_ns: int) -> bool:
         """Whether maintenance sees the manifest before it may delete one of its files. The times, by the store's clock: file written, manifest put."""
         return self.late_after_ms is None or named_ns - file_ns <= self.late_after_ms * 1_000_000

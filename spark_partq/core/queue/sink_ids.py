@@ -55,6 +55,11 @@ def next_batch(last: int, promotions: int) -> int:
     return max(last + 1, promotions * _BETWEEN_PROMOTIONS)
 
 
+def restated_batch(promotions: int) -> int:
+    """The number of the batch with which a promotion states the positions of such a sink: above all of its primary, below those that follow."""
+    return next_batch(-1, promotions) - 1
+
+
 def keeps_positions(sink_id: str) -> bool:
     """Whether the sink's last batch says which messages are in. Such a sink is never forgotten."""
     return any(sink_id.startswith(prefix) and is_name(sink_id[len(prefix) :]) for prefix in _PREFIXES)

@@ -147,7 +147,7 @@ class AckTable:
             self._whole = False
             raise CorruptTableError(
                 f"{self._of} in {self._store.uri}, version {self._table.version}, hold a row that cannot be ({error}): the table was "
-                "edited. Restore it from a backup, or remove the row: messages that are then not acknowledged are delivered again",
+                "edited. Restore it from a backup: messages that are then not acknowledged are delivered again",
                 group=self._group,
                 version=self._table.version,
             ) from error

@@ -172,7 +172,7 @@ class ControlTable:
             if foreign:  # and no fact says that a newer program may name files so
                 raise CorruptTableError(
                     f"{self._table} has the file {foreign[0]}, whose name this program does not know: another program "
-                    "committed it. Restore the table from a backup or from an earlier version",
+                    "committed it. Restore the table from a backup",
                     path=foreign[0],
                     version=self._log.version,
                 )
@@ -215,7 +215,7 @@ class ControlTable:
             if row["seq"] > state.seq:
                 raise CorruptTableError(
                     f"{self._table} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
-                    f"from a backup or from an earlier version, or {ANOTHER_GROUP}",
+                    f"from a backup, or {ANOTHER_GROUP}",
                     group=self._group,
                     version=version,
                     seq=state.seq,

@@ -177,7 +177,7 @@ class FactReader:
         if facts.num_rows != file.end - file.first or numbers[0].as_py() != file.first:
             raise CorruptTableError(
                 f"{self._what}, version {self._version}, has facts {numbers[0]} and up where {file.first} to {file.end - 1} should be: facts are missing. "
-                f"Restore the table from a backup or from an earlier version, or {ANOTHER_GROUP}",
+                f"Restore the table from a backup, or {ANOTHER_GROUP}",
                 path=file.path,
                 version=self._version,
             )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import to_json
+from spark_partq.core.stored import RESTORE_NEWEST
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.log.checkpoints import NO_CHECKPOINT, LastCheckpoint
 from spark_partq.storage.log.commit import LeftBehind, NotCommitted, commit_info, put_entry
@@ -225,7 +226,7 @@ class DeltaLog:
             )
             raise self._other(
                 f"{self.what} at {self.uri} {what}: its log was truncated, an older state was put back, or it was deleted and created "
-                "again. Restore the newest state, or start again"
+                f"again. {RESTORE_NEWEST}"
             )
         if fresh.version == self._version and None not in (fresh.token, self._token) and fresh.token != self._token:
             raise self._replaced()
@@ -267,7 +268,7 @@ class DeltaLog:
     def _replaced(self) -> CorruptTableError:
         return self._other(
             f"{self.what} at {self.uri} has another version {self._version} than was read before: an older state was put back and "
-            "written since, or its file system let two commits have one number. Restore the newest state, or start again"
+            f"written since, or its file system let two commits have one number. {RESTORE_NEWEST}"
         )
 
     def _other(self, text: str) -> CorruptTableError:

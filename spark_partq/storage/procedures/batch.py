@@ -294,7 +294,8 @@ class Batch:
         record = self.record
         return SinkAheadError(
             f"sink {record.sink_id!r} has already written batch {last} to queue {self._queue.name!r}, and batch {record.batch_id} of "
-            f"{who} came now; it would be skipped. Continue with the sink's own checkpoint, or choose another sink_id for a new one",
+            f"{who} came now; it would be skipped. Continue with the sink's own checkpoint. If that is lost, or was put back, choose a new one and another "
+            "sink_id, and let the source begin behind the messages that the queue has: what the source gives again is there twice",
             sink_id=record.sink_id,
             batch_id=record.batch_id,
             recorded=last,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from spark_partq.core.errors import CorruptTableError, SinkAheadError
 from spark_partq.core.queue.manifest import ManifestName, NewFile
 from spark_partq.core.queue.records import BatchRecord
-from spark_partq.core.queue.sink_ids import next_batch
+from spark_partq.core.queue.sink_ids import next_batch, restated_batch
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.batch import Batch
@@ -22,7 +22,7 @@ from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.rewrites import check_rewrites
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.manifests import Manifests, counts
 
 
 class PositionsQueue:
@@ -80,7 +80,7 @@ class PositionsQueue:
         """Nothing of the last batch is in, and its files are gone: the next commit writes the batch again."""
         record = BatchRecord(self._sink_id, void.batch_id)
         earlier = Batch(self.queue, record, self.queue.every_table).earlier()
-        if earlier is not None:
+        if earlier is not None and counts(self.queue, earlier):
             self._last, self._positions = earlier.name.batch_id, earlier.positions
         elif self._last >= 0 or self._producer.was_begun(BatchRecord(self._sink_id, 0)):
             raise self._lost()
@@ -139,7 +139,7 @@ class PositionsQueue:
         """Do nothing: maintenance deletes the files."""
 
     def _last_name(self) -> ManifestName | None:
-        return max(self._manifests.of_sink(self._sink_id), default=None)
+        return _last_name(self.queue, self._manifests, self._sink_id)
 
     def _lost(self) -> CorruptTableError:
         return CorruptTableError(
@@ -157,10 +157,20 @@ class PositionsQueue:
 def read_positions(queue: Queue, sink_id: str) -> Mapping[str, int]:
     """The positions of a sink as they are now, even if its last batch is not finished yet."""
     manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
-    while (name := max(manifests.of_sink(sink_id), default=None)) is not None:
+    while (name := _last_name(queue, manifests, sink_id)) is not None:
         batch = Batch(queue, BatchRecord(sink_id, name.batch_id), queue.every_table)
         with contextlib.suppress(FileMissing, SinkAheadError):  # the sink has gone on
             found = batch.find() or batch.begun or batch.earlier()
             if not batch.is_in:
-                return {} if found is None else found.positions
+                return {} if found is None or not counts(queue, found) else found.positions
     return {}
+
+
+def _last_name(queue: Queue, manifests: Manifests, sink_id: str) -> ManifestName | None:
+    """The last manifest of a sink; None if it has none that counts."""
+    while (name := max(manifests.of_sink(sink_id), default=None)) is not None:
+        if name.batch_id >= restated_batch(len(queue.state.former)):
+            return name
+        with contextlib.suppress(FileMissing):  # the sink has gone on
+            return name if counts(queue, manifests.read(name)) else None
+    return None

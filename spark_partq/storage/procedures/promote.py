@@ -142,7 +142,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if not is_whole(store, replica):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
-            f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used", queue=queue,
+            f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used{_way_back(replica) if fenced else ''}", queue=queue,
         )  # fmt: skip
     others |= {location for location in (*known, *other_replicas(store, replica)) if location != replica.location}
     incarnation = str(store.runtime.new_uuid())
@@ -230,7 +230,7 @@ def _take_over(
         return _Primary(True, _left_behind(primary, store, queue), others)
     except PartqError as error:
         if not force:
-            raise _insist(primary, queue, error) from error
+            raise _insist(primary, queue, error, _way_back(replica)) from error
         return _Primary(True, str(error), others)
 
 
@@ -314,9 +314,17 @@ def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:
     return tables
 
 
-def _insist(primary: Store, queue: str, error: PartqError) -> ReplicaError:
+def _way_back(replica: ReplicaState) -> str:
+    """For the text of an error after which the queue takes messages nowhere."""
+    return (
+        f". The primary is fenced by now; to use it again: spark-partq --store {replica.primary} replicate {replica.queue} --to {replica.location} "
+        "--remove --force"
+    )
+
+
+def _insist(primary: Store, queue: str, error: PartqError, after: str = "") -> ReplicaError:
     return ReplicaError(
         f"the primary of queue {queue!r} in {primary.uri} is there, but cannot be fenced and copied ({error}). Repair it and promote "
-        "again, stop all programs that use it, or pass force to go on with what the replica has",
+        f"again. Or stop all programs that use it, and then promote with force: the queue goes on with what the replica has{after}",
         queue=queue,
     )

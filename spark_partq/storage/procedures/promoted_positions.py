@@ -9,7 +9,7 @@ from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.restated import restated
-from spark_partq.core.queue.sink_ids import keeps_positions, next_batch
+from spark_partq.core.queue.sink_ids import keeps_positions, restated_batch
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.handle import Queue, last_batches
 from spark_partq.storage.queue.manifests import Manifests
@@ -37,8 +37,7 @@ def restate_positions(queue: Queue, tables: Sequence[PartitionTable], goes_on: C
         record = BatchRecord(name.sink_id, name.batch_id)
         return partition in by_number and by_number[partition].has(record, generation)
 
-    # Above all numbers of the primary, and below those of the promoted queue: a manifest that a pass puts late comes before it.
-    batch_id = next_batch(-1, len(queue.state.former) + 1) - 1
+    batch_id = restated_batch(len(queue.state.former) + 1)  # so a manifest that a pass puts late comes before it
     for sink_id in dict.fromkeys(name.sink_id for name in manifests.names()):
         if not keeps_positions(sink_id):
             continue

@@ -87,9 +87,11 @@ def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
     scaling = queue.state.scaling
     opens = scaling is not None and scaling.enables_ingress
     if queue.state.ingress or opens:
+        discards = queue.state.settings.reject_to_sender != "including_when_shutdown"
+        first = "Stop the producers, as their messages would be discarded meanwhile. " if discards else ""
         wait = "Wait for the change of the partition count, which enables ingress. " if opens else ""
         raise KeysHeldError(
-            f"{held} producers may write later messages of these keys before those that are put back. {wait}Run `spark-partq ingress disable "
+            f"{held} producers may write later messages of these keys before those that are put back. {wait}{first}Run `spark-partq ingress disable "
             f"{queue.name}`, let each group read all messages, run this again, and then enable ingress",
             queue=queue.name,
         )

@@ -15,7 +15,7 @@ from spark_partq.core.format import check_writable
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueState, after, replay
-from spark_partq.core.stored import MALFORMED, body_of, reason
+from spark_partq.core.stored import MALFORMED, RESTORE_NEWEST, body_of, reason
 from spark_partq.storage.log import LogFolder, retrying
 from spark_partq.storage.rows import Row, RowTable, in_order
 from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
@@ -117,7 +117,7 @@ class QueueControl:
         else:
             raise CorruptTableError(
                 f"{self._what} is not the one that was read before, though it is of the same queue: an older state was put back. "
-                "Restore the newest state, or start again",
+                f"{RESTORE_NEWEST}",
                 queue=self.name,
             )
 

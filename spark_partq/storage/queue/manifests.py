@@ -20,9 +20,10 @@ from spark_partq.core.queue.manifest import (
     parse_name,
     prefix_of,
 )
+from spark_partq.core.queue.sink_ids import restated_batch
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge, is_litter
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, last_batches
 from spark_partq.storage.store import Store, manifests_folder, partition_folder
 
 
@@ -133,6 +134,17 @@ def last_to_go_on_with(
     """Of a batch's manifests, in order, the last that holds and is not void."""
     left = [manifest for manifest in manifests if not is_void(queue, manifest, infos[manifest.name], recorded)]
     return last_that_holds(left, queue.state.generations, recorded)
+
+
+def counts(queue: Queue, manifest: Manifest) -> bool:
+    """Whether the positions of a manifest count, of a sink that keeps positions.
+
+    A pass that slept may put a manifest after a promotion. Of a sink that the replica did not know the promotion has stated no positions, so
+    nothing stands above this manifest (`storage.procedures.promoted_positions`).
+    """
+    name = manifest.name
+    is_of_primary = name.batch_id < restated_batch(len(queue.state.former))
+    return not is_of_primary or manifest.counts_only(last_batches(queue.every_table(), name.sink_id))
 
 
 def is_void(queue: Queue, manifest: Manifest, info: FileInfo, recorded: Recorded) -> bool:

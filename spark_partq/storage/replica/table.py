@@ -104,7 +104,7 @@ class ReplicaTable:
                 raise CorruptTableError(
                     f"{self._what}, version {version}, holds a fact that cannot be (number {row['seq']}, "
                     f"{row['kind']}: {reason(error)}): it was edited. Restore it from a backup, or, if it was not promoted, remove the "
-                    "replica and create it again",
+                    "replica and replicate to another place",
                     queue=self._queue,
                     version=version,
                     seq=row["seq"],

@@ -105,7 +105,7 @@ def test_a_file_that_came_after_the_deletion(late: str) -> None:
     store.files.put(f"queues/q/{late}/{2:020d}-rows.parquet", b"late")
     (fault,) = diagnose(store).faults
     assert fault.remedy == (
-        "restore queues/q/control from a backup; if the queue was deleted, remove the folder queues/q: a process wrote there too late"
+        "restore queues/q/control from a backup, while no program uses the store; if the queue was deleted, remove the folder queues/q: a process wrote there too late"
     )
 
 
@@ -114,4 +114,4 @@ def test_a_queue_that_may_be_whole_but_for_its_control_table(tmp_path: Path) -> 
     partq.create_queue(store, "q", "v bigint", partitions=1)
     shutil.rmtree(tmp_path / "store/queues/q/control/_delta_log")
     (fault,) = diagnose(Store(store)).faults
-    assert fault.remedy == "restore queues/q/control from a backup"
+    assert fault.remedy == "restore queues/q/control from a backup, while no program uses the store"

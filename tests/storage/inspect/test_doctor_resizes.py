@@ -38,4 +38,4 @@ def test_a_resize_that_lacks_a_cut(store: str, change: Callable[[dict[str, int]]
     (fault,) = diagnose(Store(store)).faults
     assert fault.about == "queue q" and "its control table cannot be read" in fault.what
     assert f"GenerationOpened: {said}" in fault.what
-    assert fault.remedy == "restore queues/q/control from a backup"
+    assert fault.remedy == "restore queues/q/control from a backup, while no program uses the store"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -385,7 +386,8 @@ def test_promote_beside_a_damaged_primary(queue: str, there: str) -> None:
     put(queue, 0, [1])
     found = table(queue, 0)
     (Path(queue) / found.folder / found.index.path(1)).unlink()
-    with pytest.raises(partq.ReplicaError, match="pass force"):
+    way_back = f"fenced by now; to use it again: spark-partq --store {queue} replicate q --to {there} --remove --force"
+    with pytest.raises(partq.ReplicaError, match=rf"then promote with force: .*{re.escape(way_back)}$"):
         promote(Store.at(there), "q")
     assert replica_role(Store.at(there), "q") == "replica"
     done = promote(Store.at(there), "q", force=True)

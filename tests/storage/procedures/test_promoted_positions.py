@@ -14,13 +14,19 @@ from typing import Any
 
 import pytest
 
+import spark_partq as partq
+from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.core.replica.decide import cancel_promotion
 from spark_partq.storage.procedures import promote as promotion
 from spark_partq.storage.procedures import scale
+from spark_partq.storage.procedures.finish_begun import finish_begun
+from spark_partq.storage.procedures.positions_queue import read_positions
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica import manifest_copy
+from spark_partq.storage.replica.copied_files import put_same
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
@@ -163,6 +169,29 @@ def test_a_batch_that_was_placed_by_two_maps(
     for at in promoted_after_each_crash(store, there, every):
         Relay(there).deliver({0: (0, ALL + 1)})
         assert set(arrived(there, in_order=False)) == set(range(ALL + 1)), at
+
+
+@pytest.mark.parametrize("act", [lambda there: None, lambda there: finish_begun(open_queue(Store(there), "q"))])
+def test_a_pass_that_puts_the_first_manifest_of_a_sink_after_the_promotion(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
+) -> None:
+    """Its positions count batches that the replica does not have. Nobody had stated any: the replica did not know the sink."""
+    make(store, 2)
+    replicate(Store(store), "q", there)
+    deliver(store, 0)
+
+    def late(*arguments: Any) -> bool:
+        monkeypatch.setattr(manifest_copy, "put_same", put_same)
+        take_over(store, there)
+        return put_same(*arguments)
+
+    monkeypatch.setattr(manifest_copy, "put_same", late)
+    with pytest.raises(partq.ReplicaError):
+        replicate(Store(store), "q", there)
+    assert [name.batch_id for name in manifests(there).names()] == [ALL // FEW - 1]
+    act(there)
+    assert read_positions(open_queue(Store(there), "q"), positions_sink("g", None)) == {}
+    assert Relay(there).deliver({0: (0, ALL)}) and arrived(there) == list(range(ALL))
 
 
 def test_a_primary_that_is_there_is_copied_to_its_end(store: str, there: str) -> None:

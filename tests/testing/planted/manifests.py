@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.testing.planted.stores import in_a_store
 
 BATCH, PRODUCER = "storage.procedures.batch:Batch", "storage.procedures.produce:Producer"
 COPY = "storage.replica.manifest_copy:ManifestCopy"
+MANIFEST = "core.queue.manifest:Manifest"
 
 
 def named(batch, manifest):
@@ -157,6 +159,15 @@ def the_last_manifest_of_a_copy_always_counts(original, *arguments):
 def a_manifest_is_copied_that_counts_more_than_the_copy_has(original, copy, *which):
     """The sink goes on while a pass reads, and no earlier manifest is copied: everything comes again."""
     return []
+
+
+@bug(
+    f"{MANIFEST}.counts_only",
+    test=taken_over(partial(restated.test_a_pass_that_puts_the_first_manifest_of_a_sink_after_the_promotion, act=id)),
+)
+def a_late_manifest_counts_what_the_replica_lacks(original, manifest, last):
+    """A pass that slept puts the first manifest of a sink after the promotion, and its positions count."""
+    return True
 
 
 RESTATED = "core.queue.restated:restated"

@@ -13,10 +13,10 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.store import Store
 
 LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
-RESTORE = "restore {0} from a backup"
+RESTORE = "restore {0} from a backup, while no program uses the store"
 # The remedy for a group whose facts or acknowledgements were read and are damaged. For a group that may be whole, deletion is not suggested.
 RESTORE_GROUP = (
-    "restore its folder from a backup. Or start its queries with new checkpoints, as a group of another name, from the startingOffsets at which "
+    "restore its folder from a backup, while no program uses the store. Or start its queries with new checkpoints, as a group of another name, from the startingOffsets at which "
     "they are to go on, and only then delete this group (spark-partq delete-group): until then it keeps its messages from being removed"
 )
 NEXT_SYNC = (
@@ -91,7 +91,10 @@ class Check:
                 wrong.append(f"{name} has {there[name]} bytes instead of {add.size}: it was replaced")
         if wrong:
             more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            self.fault(f"of {len(live)} files, {'; '.join(sorted(wrong)[:3])}{more}", remedy)
+            self.fault(
+                f"of {len(live)} files, {'; '.join(sorted(wrong)[:3])}{more}",
+                f"put these files back from a copy of the table; if there is none, {remedy}",
+            )
         return not wrong
 
     def has_only_first_files(self, folder: str) -> bool:

@@ -9,7 +9,7 @@ from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_ho
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import STUCK_SINK, redriven_from
 from spark_partq.storage.files import FileMissing
-from spark_partq.storage.inspect.doctor.check import RESTORE, Check
+from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import Queue, recorded_in
 from spark_partq.storage.queue.manifests import Manifests
@@ -42,7 +42,7 @@ class ManifestCheck(Check):
             with contextlib.suppress(FileMissing):  # its sink has gone on
                 return self._manifests.read(name)
         except PartqError as error:
-            self.unreadable(error, RESTORE.format(self._manifests.path(name)))
+            self.unreadable(error, f"restore {self._manifests.path(name)} from a backup")
         return None
 
     def _check_finished(self, manifests: list[Manifest]) -> None:

@@ -27,6 +27,7 @@ from spark_partq.storage.replica.table import SYNCED, is_replica
 from spark_partq.storage.rows import RowTable
 from spark_partq.storage.store import Store, manifests_folder, partition_folder, partition_numbers, queue_folder
 
+_OLD_CONTROL = "the control table is older than the partition, or was edited"
 # The folders of a queue.
 _PARTS = frozenset({"control", "partitions", "manifests", "replica"})
 
@@ -55,7 +56,7 @@ class QueueCheck(Check):
             if replica:
                 self._warn_of_half_made()
             elif set(names) == {"control"} and self.has_only_first_files(folder):
-                remedy = f"create it again, or remove the folder {queue_folder(self.name)}"
+                remedy = f"unless that is under way just now, create it again, or remove the folder {queue_folder(self.name)}"
                 self.warn("the process that created it ended before its first commit", remedy)
             else:
                 self._has_lost_its_log(folder)
@@ -84,7 +85,8 @@ class QueueCheck(Check):
             check_state(state)
         except InvariantError as error:
             self.fault(f"{error}", RESTORE.format(folder))
-        if state.scaling is not None and not replica:
+        is_used = not replica and state.fenced_by is None  # else what is left to do is done elsewhere
+        if state.scaling is not None and is_used:
             to = f"scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
             self.warn(f"it is being {to}", "unless that is under way just now, run the same change again to finish it")
         control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS, MOST_FACTS)
@@ -92,11 +94,11 @@ class QueueCheck(Check):
         numbers = sorted(int(row["seq"]) for row in control.rows())
         if numbers != list(range(len(numbers))):
             self.fault(f"its facts are numbered {numbers}: some are missing or doubled", RESTORE.format(folder))
-        if not replica:  # else the groups may come with the next pass
+        if is_used:  # else the groups may come with the next pass
             self._check_groups(state)
             self._check_dead_letter_queue(state.settings.dead_letter_queue)
         queue = open_queue(self.store, self.name)
-        if not replica and (stuck := told_of_stuck(queue)):
+        if is_used and (stuck := told_of_stuck(queue)):
             self.warn(stuck, f"copy them into the partitions: spark-partq copy-stuck {self.name}")
         tables = [*queue.partitions, *([queue.table(PARENT)] if state.stuck else [])]
         dated_ms = 0
@@ -107,6 +109,8 @@ class QueueCheck(Check):
             dated_ms = max(dated_ms, committed_ms)
         self._check_own_clock(dated_ms, state.settings.max_clock_skew_ms)
         self._check_marks(queue, replica)
+        if state.fenced_by is not None:
+            return
         manifests = ManifestCheck(queue, self.found)
         manifests.guarded(manifests.check, RESTORE.format(manifests_folder(self.name, state.queue_id)))
 
@@ -144,7 +148,8 @@ class QueueCheck(Check):
                 if replica:
                     self.warn(what, NEXT_SYNC)
                 else:
-                    self.fault(f"{what}: producers wait for it", RESTORE.format(table.folder))
+                    control = f"{queue_folder(self.name)}/control"
+                    self.fault(f"{what}: producers wait for it", f"{_OLD_CONTROL}; {RESTORE.format(control)}")
 
     def _check_dead_letter_queue(self, name: str | None) -> None:
         """Check that there is a dead-message queue, which somebody may have deleted: without it queries stop at the first dead message."""

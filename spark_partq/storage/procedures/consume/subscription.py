@@ -380,7 +380,8 @@ class Subscription:
                 raise CheckpointMismatchError(
                     f"the replica of queue {queue.name!r} in {self._store.uri} was promoted after this query's checkpoint was written: "
                     f"the checkpoint's offsets may name other messages there. Start the query with a new checkpointLocation and the "
-                    f"same group{named}; it goes on at the positions that the group had acknowledged, and skips nothing",
+                    f"same group{named}; it goes on at the positions that the group had acknowledged, and skips nothing. If its sink skips batches "
+                    "by their ids (sink_id, txnAppId), give the sink another id",
                     queue=queue.name,
                     incarnation=state.incarnation,
                 )
