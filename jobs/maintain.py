@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from spark_partq.core.errors import NotAStoreError, PartqError, QueueNotFoundError
-from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main, tell
+from spark_partq.core.errors import InvalidArgumentError, NotAStoreError, PartqError, QueueNotFoundError
+from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main, refusal, tell
 from spark_partq.storage.procedures import maintain as procedure
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
@@ -35,8 +35,8 @@ def maintain(
     For each queue that cannot be maintained, the job prints a line on stderr, and goes on with the others. With --every it
     tries that queue again in the next pass; without, it ends with exit code 1.
 
-    SIGTERM and SIGINT end the job after the running pass, with exit code 0. A queue or store that does not exist gives one
-    line on stderr and exit code 1; wrong usage gives exit code 2.
+    SIGTERM and SIGINT end the job after the running pass, with exit code 0. A wrong name, or a queue or store that does not
+    exist, gives one line on stderr and exit code 1; wrong usage gives exit code 2.
     """
     opened = Store.at(store, key_values(storage_option))
     stop = Stop()
@@ -45,7 +45,7 @@ def maintain(
         for report in reports(opened, queue, errors.append):
             print(json.dumps(report.to_dict()), flush=True)
         for error in errors:
-            tell(f"error: {error}")
+            tell(f"error: {refusal(error)}")
         if every is None and errors:
             raise typer.Exit(1)
         if every is None or stop.wait(every):
@@ -61,7 +61,7 @@ def reports(
             yield from procedure.maintain_all(store, complain)
         else:
             yield procedure.maintain(open_queue(store, queue))
-    except (NotAStoreError, QueueNotFoundError):
+    except (InvalidArgumentError, NotAStoreError, QueueNotFoundError):
         raise
     except PartqError as error:
         complain(error)

@@ -63,8 +63,10 @@ def test_with_every_it_goes_on(store: str, damaged: Path) -> None:
     assert all(line.startswith("error: [CORRUPT_TABLE]") for line in err.splitlines())
 
 
-def test_what_does_not_exist_ends_it(store: str, damaged: Path) -> None:
-    running = job("--store", store, "--queue", "nowhere", "--every", "0.1")
+@pytest.mark.parametrize(("name", "said"), [("nowhere", "QUEUE_NOT_FOUND"), ("a b", "INVALID_ARGUMENT")])
+def test_a_name_without_a_queue_ends_it(store: str, damaged: Path, name: str, said: str) -> None:
+    running = job("--store", store, "--queue", name, "--every", "0.1")
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (1, "")
-    assert err.startswith("error: [QUEUE_NOT_FOUND]")
+    (line,) = err.splitlines()
+    assert line.startswith(f"error: [{said}]")

@@ -18,7 +18,7 @@ from spark_partq.core.errors import InvalidArgumentError, ScalingInProgressError
 from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Kind, Mode, QueueFact
-from spark_partq.core.queue.scaling import Remainder
+from spark_partq.core.queue.scaling import Remainder, Scaling
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState
 
@@ -129,6 +129,11 @@ def start_scaling(
     return _NOTHING  # an interrupted change is now ended
 
 
+def _or_back(state: QueueState, scaling: Scaling) -> str:
+    """For the end of an advice: a change that has not drained yet can be taken back."""
+    return "" if scaling.drained else f", or scale it to {state.partition_count} to take the change back"
+
+
 def _go_on_scaling(state: QueueState, partition_count: int, mode: Mode) -> Facts:
     """A change is under way. The same change goes on; a change that has not drained yet can be taken back."""
     scaling = state.scaling
@@ -136,10 +141,9 @@ def _go_on_scaling(state: QueueState, partition_count: int, mode: Mode) -> Facts
         return _NOTHING
     if partition_count == state.partition_count and not scaling.drained:
         return cancel_scaling(state)
-    cancel = "" if scaling.drained else f", or scale it to {state.partition_count} to take the change back"
     raise ScalingInProgressError(
         f"queue {state.name!r} is being scaled to {scaling.partition_count} partitions (mode {scaling.mode}); wait for that change, or run "
-        f"it again if it was interrupted{cancel}",
+        f"it again if it was interrupted{_or_back(state, scaling)}",
         queue=state.name,
         partitions=scaling.partition_count,
         mode=scaling.mode,
@@ -265,11 +269,11 @@ def set_ingress(state: QueueState, enabled: bool) -> Facts:
         If the queue is being drained: draining itself disables ingress and enables it again.
     """
     if state.scaling is not None and state.scaling.mode == "drain":
-        wanted, back = state.scaling.partition_count, f", or take it back: scale the queue to {state.partition_count}"
+        wanted = state.scaling.partition_count
         raise ScalingInProgressError(
             f"queue {state.name!r} is being drained to change its partition count to {wanted}. The drain disables ingress, and enables it again at "
             f"its end. Wait for that; if the change was interrupted, run it again (spark-partq scale {state.name} {wanted} --mode drain)"
-            f"{'' if state.scaling.drained else back}",
+            f"{_or_back(state, state.scaling)}",
             queue=state.name,
             partitions=wanted,
         )

@@ -108,13 +108,13 @@ class Manifest:
         g = self.generation
         return g < len(generations) and generations[g].partition_count == self.partition_count
 
-    def counts_only(self, last: Mapping[int, int]) -> bool:
-        """Whether the positions count no message of an earlier batch that is not there.
+    def earlier_are_in(self, last: Mapping[int, int]) -> bool:
+        """Whether the earlier batches whose messages the positions count are in.
 
         Parameters
         ----------
         last : dict
-            For each partition that records the sink, its last batch.
+            The sink's last batch in each partition that records the sink.
         """
         return all(last.get(partition, -1) >= batch for partition, batch in (self.follows or {}).items())
 

@@ -47,7 +47,7 @@ def restated(
 
     def is_whole(manifest: Manifest) -> bool:
         return (
-            manifest.counts_only(last)
+            manifest.earlier_are_in(last)
             and all(is_in(manifest, p, g) for g, partitions in manifest.placed.items() for p in partitions)
             and all(has_file(file) for file in manifest.files if is_left(manifest, file))
         )

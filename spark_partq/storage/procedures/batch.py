@@ -24,7 +24,7 @@ from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.handle import Queue, check_usable, last_batch, recorded_in
-from spark_partq.storage.queue.manifests import Manifests, is_void
+from spark_partq.storage.queue.manifests import Manifests, has_valid_positions, is_void
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 
@@ -116,7 +116,7 @@ class Batch:
         return found
 
     def earlier(self) -> Manifest | None:
-        """The manifest of the batch before, which is in as a whole. None if it does not exist any more, or never did.
+        """The manifest of the batch before, which is in as a whole. None if it does not exist any more, or never did, or its positions are not valid.
 
         Raises
         ------
@@ -132,7 +132,8 @@ class Batch:
         tables = self._tables()
         if last_batch(self._queue, tables, before.sink_id) > before.batch_id:  # a process that slept has put it
             return None
-        return last_that_holds(manifests, self._queue.state.generations, recorded_in(self._queue, tables, before))
+        found = last_that_holds(manifests, self._queue.state.generations, recorded_in(self._queue, tables, before))
+        return found if found is not None and has_valid_positions(self._queue, found) else None
 
     def put(self, batch: Manifest) -> tuple[Manifest, bool]:
         """Make the batch durable, unless another process has. Returns the manifest with which to go on, and whether it is this one.

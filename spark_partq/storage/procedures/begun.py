@@ -12,7 +12,7 @@ from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.queue.handle import Queue, check_usable, last_batch, recorded_in
-from spark_partq.storage.queue.manifests import Manifests, last_to_go_on_with
+from spark_partq.storage.queue.manifests import Manifests, has_valid_positions, last_to_go_on_with
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 _log = logging.getLogger("spark_partq")
@@ -87,7 +87,7 @@ class BegunBatches:
                 self._begun = [manifest for manifest in self._begun if manifest not in over]
 
     def forget(self) -> None:
-        """Remove the manifests of batches before the last batch of their sink that is in.
+        """Remove the manifests of batches before the last batch of their sink that is in, and those whose positions are not valid.
 
         Then remove all that is left of sinks that were silent for long.
 
@@ -98,6 +98,8 @@ class BegunBatches:
         # The manifest of a later batch may be void. Then the manifest of the last batch that a table records still counts.
         last = {sink_id: last_batch(self._queue, tables, sink_id) for sink_id in sinks}
         self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
+        of_positions = [manifest for manifest in self._begun if keeps_positions(manifest.name.sink_id)]
+        self._manifests.delete([m.name for m in of_positions if not has_valid_positions(self._queue, m)])
         if not self._silent_sinks(self._queue.partitions):
             return
         tables = self._queue.every_table()

@@ -13,7 +13,7 @@ from spark_partq.core.queue.sink_ids import keeps_positions
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.manifests import Manifests, counts
+from spark_partq.storage.queue.manifests import Manifests, has_valid_positions
 
 
 def finish_begun(queue: Queue) -> None:
@@ -35,7 +35,7 @@ def finish_begun(queue: Queue) -> None:
     for sink_id, name in last.items():
         with suppress(FileMissing, SinkAheadError):  # the sink has gone on
             begun = manifests.read(name)
-            if keeps_positions(sink_id) and not counts(queue, begun):
+            if keeps_positions(sink_id) and not has_valid_positions(queue, begun):
                 continue
             record = BatchRecord(sink_id, name.batch_id, begun.query_id, begun.offsets_digest)
             producer.finish(record, by_another=not keeps_positions(sink_id))

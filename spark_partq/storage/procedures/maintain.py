@@ -136,7 +136,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
 
 
 def maintain_all(store: Store, complain: Callable[[PartqError], None]) -> Iterator[MaintenanceReport]:
-    """Maintain every queue that is in use. Replicas, and queues that are just being made or deleted, are left out.
+    """Maintain every queue that is in use. Replicas, fenced queues, and queues that are just being made or deleted are left out.
 
     Parameters
     ----------

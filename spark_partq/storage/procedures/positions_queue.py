@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from spark_partq.core.errors import CorruptTableError, SinkAheadError
 from spark_partq.core.queue.manifest import ManifestName, NewFile
 from spark_partq.core.queue.records import BatchRecord
-from spark_partq.core.queue.sink_ids import next_batch, restated_batch
+from spark_partq.core.queue.sink_ids import next_batch
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.batch import Batch
@@ -22,7 +22,7 @@ from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.rewrites import check_rewrites
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.manifests import Manifests, counts
+from spark_partq.storage.queue.manifests import Manifests, has_valid_positions, is_of_primary
 
 
 class PositionsQueue:
@@ -80,7 +80,7 @@ class PositionsQueue:
         """Nothing of the last batch is in, and its files are gone: the next commit writes the batch again."""
         record = BatchRecord(self._sink_id, void.batch_id)
         earlier = Batch(self.queue, record, self.queue.every_table).earlier()
-        if earlier is not None and counts(self.queue, earlier):
+        if earlier is not None:
             self._last, self._positions = earlier.name.batch_id, earlier.positions
         elif self._last >= 0 or self._producer.was_begun(BatchRecord(self._sink_id, 0)):
             raise self._lost()
@@ -162,15 +162,15 @@ def read_positions(queue: Queue, sink_id: str) -> Mapping[str, int]:
         with contextlib.suppress(FileMissing, SinkAheadError):  # the sink has gone on
             found = batch.find() or batch.begun or batch.earlier()
             if not batch.is_in:
-                return {} if found is None or not counts(queue, found) else found.positions
+                return {} if found is None else found.positions
     return {}
 
 
 def _last_name(queue: Queue, manifests: Manifests, sink_id: str) -> ManifestName | None:
-    """The last manifest of a sink; None if it has none that counts."""
+    """The last manifest of a sink; None if it has none with valid positions."""
     while (name := max(manifests.of_sink(sink_id), default=None)) is not None:
-        if name.batch_id >= restated_batch(len(queue.state.former)):
+        if not is_of_primary(queue, name):
             return name
         with contextlib.suppress(FileMissing):  # the sink has gone on
-            return name if counts(queue, manifests.read(name)) else None
+            return name if has_valid_positions(queue, manifests.read(name)) else None
     return None

@@ -142,7 +142,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if not is_whole(store, replica):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
-            f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used{_way_back(replica) if fenced else ''}", queue=queue,
+            f"and its primary {replica.primary} could not be {'copied to its end' if fenced else 'reached'} ({problem}): there is no whole copy that could be used{_way_back(replica) if fenced else ''}", queue=queue,
         )  # fmt: skip
     others |= {location for location in (*known, *other_replicas(store, replica)) if location != replica.location}
     incarnation = str(store.runtime.new_uuid())
@@ -276,7 +276,7 @@ def _left_behind(primary: Store, store: Store, queue: str) -> str:
         return ""
     return (
         f"the promotion was interrupted when {primary.uri} could not be reached, and these messages there were not copied: {', '.join(left)}. "
-        "Read them from its tables with any Delta reader, and append them here before that store is deleted"
+        "Read them from that store as a DataFrame, and append them here before that store is deleted; they come behind newer messages of their keys"
     )
 
 

@@ -136,15 +136,20 @@ def last_to_go_on_with(
     return last_that_holds(left, queue.state.generations, recorded)
 
 
-def counts(queue: Queue, manifest: Manifest) -> bool:
-    """Whether the positions of a manifest count, of a sink that keeps positions.
+def has_valid_positions(queue: Queue, manifest: Manifest) -> bool:
+    """Whether the positions in a manifest of a sink that keeps positions are valid here.
 
-    A pass that slept may put a manifest after a promotion. Of a sink that the replica did not know the promotion has stated no positions, so
-    nothing stands above this manifest (`storage.procedures.promoted_positions`).
+    A promotion puts a manifest above all of the primary for each such sink that the replica knows (`storage.procedures.promoted_positions`). A
+    pass that slept may put the first manifest of another sink later, and its positions may count messages that the queue lacks.
     """
-    name = manifest.name
-    is_of_primary = name.batch_id < restated_batch(len(queue.state.former))
-    return not is_of_primary or manifest.counts_only(last_batches(queue.every_table(), name.sink_id))
+    if not is_of_primary(queue, manifest.name):
+        return True
+    return manifest.earlier_are_in(last_batches(queue.every_table(), manifest.name.sink_id))
+
+
+def is_of_primary(queue: Queue, name: ManifestName) -> bool:
+    """Whether a batch of a sink that keeps positions was written before the queue's last promotion."""
+    return name.batch_id < restated_batch(len(queue.state.former))
 
 
 def is_void(queue: Queue, manifest: Manifest, info: FileInfo, recorded: Recorded) -> bool:

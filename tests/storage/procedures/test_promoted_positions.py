@@ -171,7 +171,12 @@ def test_a_batch_that_was_placed_by_two_maps(
         assert set(arrived(there, in_order=False)) == set(range(ALL + 1)), at
 
 
-@pytest.mark.parametrize("act", [lambda there: None, lambda there: finish_begun(open_queue(Store(there), "q"))])
+def maintained(there: str) -> None:
+    partq.maintain(there, "q")
+    assert not manifests(there).names()
+
+
+@pytest.mark.parametrize("act", [id, maintained, lambda there: finish_begun(open_queue(Store(there), "q"))])
 def test_a_pass_that_puts_the_first_manifest_of_a_sink_after_the_promotion(
     store: str, there: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
 ) -> None:

@@ -10,6 +10,7 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.storage.procedures import copy_stuck, maintain
 from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.store import Store
 from tests.helpers import eventually, opened
 from tests.planners import Query
 from tests.scaled import Crash, Sink, make, messages
@@ -39,13 +40,9 @@ def test_they_stay_until_they_are_copied(store: str, settings: dict[str, Any]) -
     assert partq.maintain(store)[0].removed_messages == 0
     assert partq.describe_queue(store, "q").stuck == 80
     assert partq.copy_stuck(store, "q") == 80
-    removed: list[int] = []
-
-    def are_gone() -> bool:
-        removed.append(partq.maintain(store)[0].removed_messages)
-        return sum(removed) >= 80
-
-    eventually(are_gone, "that the copies are older than this millisecond")
+    copied_ms = Store(store).now_ms()
+    eventually(lambda: Store(store).now_ms() > copied_ms + 1, "a later millisecond", every_s=0.001)
+    assert partq.maintain(store)[0].removed_messages >= 80
     with pytest.raises(partq.DataLossError, match="were removed before group 'g' read them"):
         delivered(query)
 

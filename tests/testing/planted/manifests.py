@@ -162,7 +162,7 @@ def a_manifest_is_copied_that_counts_more_than_the_copy_has(original, copy, *whi
 
 
 @bug(
-    f"{MANIFEST}.counts_only",
+    f"{MANIFEST}.earlier_are_in",
     test=taken_over(partial(restated.test_a_pass_that_puts_the_first_manifest_of_a_sink_after_the_promotion, act=id)),
 )
 def a_late_manifest_counts_what_the_replica_lacks(original, manifest, last):

@@ -93,7 +93,7 @@ class Check:
             more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             self.fault(
                 f"of {len(live)} files, {'; '.join(sorted(wrong)[:3])}{more}",
-                f"put these files back from a copy of the table; if there is none, {remedy}",
+                f"put only these files back, from a backup; if the backup does not have them, {remedy}",
             )
         return not wrong
 

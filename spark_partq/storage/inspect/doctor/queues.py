@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from spark_partq.storage.replica.table import SYNCED, is_replica
 from spark_partq.storage.rows import RowTable
 from spark_partq.storage.store import Store, manifests_folder, partition_folder, partition_numbers, queue_folder
 
-_OLD_CONTROL = "the control table is older than the partition, or was edited"
 # The folders of a queue.
 _PARTS = frozenset({"control", "partitions", "manifests", "replica"})
 
@@ -59,7 +59,7 @@ class QueueCheck(Check):
                 remedy = f"unless that is under way just now, create it again, or remove the folder {queue_folder(self.name)}"
                 self.warn("the process that created it ended before its first commit", remedy)
             else:
-                self._has_lost_its_log(folder)
+                self._report_lost_log(folder)
             return
         try:
             state = queue_state(self.store, self.name)
@@ -70,7 +70,7 @@ class QueueCheck(Check):
             if replica:
                 self._warn_of_half_made()
             elif "partitions" in names:
-                self._has_lost_its_log(folder)
+                self._report_lost_log(folder)
             else:
                 self.warn("nothing but folders is left of it", f"remove the folder {queue_folder(self.name)}")
             return
@@ -109,17 +109,18 @@ class QueueCheck(Check):
             dated_ms = max(dated_ms, committed_ms)
         self._check_own_clock(dated_ms, state.settings.max_clock_skew_ms)
         self._check_marks(queue, replica)
-        if state.fenced_by is not None:
-            return
         manifests = ManifestCheck(queue, self.found)
-        manifests.guarded(manifests.check, RESTORE.format(manifests_folder(self.name, state.queue_id)))
+        manifests.guarded(
+            partial(manifests.check, state.fenced_by is None),
+            RESTORE.format(manifests_folder(self.name, state.queue_id)),
+        )
 
     def _is_being_deleted(self) -> bool:
         with contextlib.suppress(PartqError, *MALFORMED):
             return queue_state(self.store, self.name).deleted
         return False
 
-    def _has_lost_its_log(self, folder: str) -> None:
+    def _report_lost_log(self, folder: str) -> None:
         """On an object store a process that stood still while the queue was deleted may write a file afterwards. No log names that file."""
         remedy = RESTORE.format(folder)
         tables = [
@@ -149,7 +150,8 @@ class QueueCheck(Check):
                     self.warn(what, NEXT_SYNC)
                 else:
                     control = f"{queue_folder(self.name)}/control"
-                    self.fault(f"{what}: producers wait for it", f"{_OLD_CONTROL}; {RESTORE.format(control)}")
+                    what += ": producers wait for it. The control table is older than the partition, or was edited"
+                    self.fault(what, RESTORE.format(control))
 
     def _check_dead_letter_queue(self, name: str | None) -> None:
         """Check that there is a dead-message queue, which somebody may have deleted: without it queries stop at the first dead message."""
