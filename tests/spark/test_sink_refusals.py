@@ -63,7 +63,9 @@ def test_sink_ahead_of_a_new_checkpoint(spark: SparkSession, store: str, tmp_pat
     source = str(tmp_path / "in")
     orders(spark, 0, 10, files=1).write.json(source)
     query_of(spark, source, str(tmp_path / "one"), partq.queue_sink(store, "q", sink_id="s"))
-    with pytest.raises(StreamingQueryException, match=r"\[SINK_AHEAD\].*choose another sink_id"):
+    with pytest.raises(
+        StreamingQueryException, match=r"\[SINK_AHEAD\].*own checkpoint\. .*choose a new one and another sink_id"
+    ):
         query_of(spark, source, str(tmp_path / "two"), partq.queue_sink(store, "q", sink_id="s"))
     orders(spark, 10, 10, files=1).write.mode("append").json(source)
     query_of(spark, source, str(tmp_path / "one"), partq.queue_sink(store, "q", sink_id="s"))
