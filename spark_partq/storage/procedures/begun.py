@@ -97,9 +97,8 @@ class BegunBatches:
         sinks, tables = {name.sink_id for name in self._names}, self._queue.partitions
         # The manifest of a later batch may be void. Then the manifest of the last batch that a table records still counts.
         last = {sink_id: last_batch(self._queue, tables, sink_id) for sink_id in sinks}
-        self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
-        of_positions = [manifest for manifest in self._begun if keeps_positions(manifest.name.sink_id)]
-        self._manifests.delete([m.name for m in of_positions if not has_valid_positions(self._queue, m)])
+        invalid = {manifest.name for manifest in self._begun if not has_valid_positions(self._queue, manifest)}
+        self._manifests.delete([n for n in self._names if n.batch_id < last[n.sink_id] or n in invalid])
         if not self._silent_sinks(self._queue.partitions):
             return
         tables = self._queue.every_table()

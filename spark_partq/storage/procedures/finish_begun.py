@@ -35,7 +35,7 @@ def finish_begun(queue: Queue) -> None:
     for sink_id, name in last.items():
         with suppress(FileMissing, SinkAheadError):  # the sink has gone on
             begun = manifests.read(name)
-            if keeps_positions(sink_id) and not has_valid_positions(queue, begun):
+            if not has_valid_positions(queue, begun):
                 continue
             record = BatchRecord(sink_id, name.batch_id, begun.query_id, begun.offsets_digest)
             producer.finish(record, by_another=not keeps_positions(sink_id))

@@ -20,7 +20,7 @@ from spark_partq.core.queue.manifest import (
     parse_name,
     prefix_of,
 )
-from spark_partq.core.queue.sink_ids import restated_batch
+from spark_partq.core.queue.sink_ids import keeps_positions, restated_batch
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge, is_litter
 from spark_partq.storage.queue.handle import Queue, last_batches
@@ -137,12 +137,13 @@ def last_to_go_on_with(
 
 
 def has_valid_positions(queue: Queue, manifest: Manifest) -> bool:
-    """Whether the positions in a manifest of a sink that keeps positions are valid here.
+    """Whether the positions in a manifest are valid here. Those of a sink that keeps none always are.
 
-    A promotion puts a manifest above all of the primary for each such sink that the replica knows (`storage.procedures.promoted_positions`). A
-    pass that slept may put the first manifest of another sink later, and its positions may count messages that the queue lacks.
+    A promotion puts a manifest above all of the primary for each sink that keeps positions and that the replica knows
+    (`storage.procedures.promoted_positions`). A pass that slept may put the first manifest of another such sink later, and its positions may
+    count messages that the queue lacks.
     """
-    if not is_of_primary(queue, manifest.name):
+    if not keeps_positions(manifest.name.sink_id) or not is_of_primary(queue, manifest.name):
         return True
     return manifest.earlier_are_in(last_batches(queue.every_table(), manifest.name.sink_id))
 

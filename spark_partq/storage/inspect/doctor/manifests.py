@@ -7,7 +7,7 @@ import contextlib
 from spark_partq.core.errors import CorruptTableError, NewerStoreError, PartqError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
 from spark_partq.core.queue.records import BatchRecord
-from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions, redriven_from
+from spark_partq.core.queue.sink_ids import STUCK_SINK, redriven_from
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
@@ -26,15 +26,15 @@ class ManifestCheck(Check):
         self._queue = queue
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
 
-    def check(self, is_used: bool) -> None:
-        """`is_used`: whether the queue is used in this store, so that somebody can finish a batch."""
+    def check(self, is_fenced: bool) -> None:
+        """Nobody finishes a batch in a queue that is fenced."""
         names = self._manifests.names()
         last = {name.sink_id: name.batch_id for name in names}  # they are sorted
         for sink_id, batch_id in last.items():
             numbers = [name for name in names if name[:2] == (sink_id, batch_id)]
             age_ms = self.store.now_ms() - names[numbers[-1]].modified_ns // 1_000_000
             manifests = [manifest for name in numbers if (manifest := self._read(name)) is not None]
-            if is_used and len(manifests) == len(numbers) and age_ms > _PATIENCE_MS:
+            if not is_fenced and len(manifests) == len(numbers) and age_ms > _PATIENCE_MS:
                 with contextlib.suppress(CorruptTableError, NewerStoreError):  # of a partition: its check reports it
                     self._check_finished(manifests)
 
@@ -54,7 +54,7 @@ class ManifestCheck(Check):
         queue.control.refresh()
         recorded = recorded_in(queue, tables, record)
         manifest = last_that_holds(manifests, queue.state.generations, recorded)
-        if manifest is None or (keeps_positions(name.sink_id) and not has_valid_positions(queue, manifest)):
+        if manifest is None or not has_valid_positions(queue, manifest):
             return  # nobody finishes it
         if manifest.discarded is not None:
             if queue.control.last_discarded(name.sink_id) < name.batch_id:

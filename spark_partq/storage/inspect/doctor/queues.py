@@ -85,7 +85,7 @@ class QueueCheck(Check):
             check_state(state)
         except InvariantError as error:
             self.fault(f"{error}", RESTORE.format(folder))
-        is_used = not replica and state.fenced_by is None  # else what is left to do is done elsewhere
+        is_used = not replica and state.fenced_by is None  # else another store's programs finish changes and copies
         if state.scaling is not None and is_used:
             to = f"scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
             self.warn(f"it is being {to}", "unless that is under way just now, run the same change again to finish it")
@@ -111,7 +111,7 @@ class QueueCheck(Check):
         self._check_marks(queue, replica)
         manifests = ManifestCheck(queue, self.found)
         manifests.guarded(
-            partial(manifests.check, state.fenced_by is None),
+            partial(manifests.check, state.fenced_by is not None),
             RESTORE.format(manifests_folder(self.name, state.queue_id)),
         )
 
