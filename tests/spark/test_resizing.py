@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import spark_partq as partq
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
-from spark_partq.testing.keycheck import check_keys
+from spark_partq.testing.keycheck import KeyReport, check_keys
 from tests.applications import Scenario
 from tests.helpers import eventually
 from tests.processes import Application, Pool
@@ -89,16 +91,61 @@ class Resizing(Scenario):
             partitions,
         )
 
-    def kinds(self) -> list[str]:
-        return [row["kind"] for row in open_control(Store.at(self.store), "q").history()]
+    def scaled_with_drain(self, partitions: int) -> None:
+        """By one command, which disables ingress, waits until everything is acknowledged, and enables ingress again."""
+        status, before = partq.describe_queue(self.store, "q"), self.seq
+        for name in "abc":  # so that the queue is not drained before the producer has met that
+            self.hold(name).touch()
+        command = self.scale(partitions, "--mode", "drain")
+        self.is_refused("p1")
+        found = partq.describe_queue(self.store, "q")
+        was = status.operating_partitions
+        named = "ScalingUp" if partitions > was else "ScalingDown"
+        assert (found.status, found.configured_partitions, found.operating_partitions) == (named, partitions, was)
+        assert sorted(self.owners()) == list(range(was))
+        self.let_go()
+        told, _ = command.communicate(timeout=120)
+        assert command.returncode == 0, told
+        found = partq.describe_queue(self.store, "q")
+        assert (found.status, found.operating_partitions, found.ingress) == ("Ready", partitions, True)
+        opened_at = max(row["at"] for row in self.queue_history("GenerationOpened"))
+        added = self.history("PartitionAdded", since=before)
+        assert sorted(fact["partition"] for fact in added) == list(range(was, partitions))
+        assert all(fact["at"] >= opened_at for fact in added), "a partition is assigned only when all exist"
 
-    def finish(self, killed: bool = False) -> None:
-        """Producers leave after their micro-batch; then everything they wrote was processed, once and in each key's order."""
+    def scaled_step_by_step(self, partitions: int) -> None:
+        """As an operator does without the mode: each step by a command of its own."""
+        partq.set_ingress(self.store, "q", False)
+        self.is_refused("p1")
+        eventually(lambda: partq.describe_queue(self.store, "q").depth == 0, "the end of the messages")
+        self.scaled(partitions)
+        eventually(lambda: self.is_ready() and sorted(self.owners()) == list(range(partitions)), "the rebalance")
+        assert not partq.describe_queue(self.store, "q").ingress
+        partq.set_ingress(self.store, "q", True)
+
+    def is_refused(self, name: str) -> None:
+        """Wait until a producer has ended because ingress is disabled."""
+        error = eventually(lambda: self.producers[name].ask("status", name=name)["error"], "the end of the producer")
+        assert "INGRESS_DISABLED" in error
+
+    def queue_history(self, *kinds: str) -> list[dict[str, Any]]:
+        rows = open_control(Store.at(self.store), "q").history()
+        return [row for row in rows if not kinds or row["kind"] in kinds]
+
+    def kinds(self) -> list[str]:
+        return [row["kind"] for row in self.queue_history()]
+
+    def report(self, killed: bool = False) -> KeyReport:
+        """Producers leave after their micro-batch; what was processed of all that they wrote."""
         for name, application in self.producers.items():
             application.ask("leave", name=name)
         sent = [(f"{name}-{v % KEYS}", v) for name in self.producers for v in range(ROWS * self.batches(name))]
         eventually(lambda: partq.describe_queue(self.store, "q").depth == 0, "the end of the work", 90)
-        report = check_keys(self.records(), sent, again=killed)
+        return check_keys(self.records(), sent, again=killed)
+
+    def finish(self, killed: bool = False) -> None:
+        """Everything was processed, once and in each key's order."""
+        report = self.report(killed)
         assert report.ok, f"{report}\n{self.explain()}"
         assert partq.describe_queue(self.store, "q").status == "Ready"
 
@@ -169,37 +216,49 @@ def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path, counts: li
 
 @LONG_WITH_SPARK
 def test_drain(pool: Pool, tmp_path: Path) -> None:
-    """S3, S4, S8: ingress is disabled, so the producer stops at a micro-batch; when the count has changed it is started again, and
-    nothing is lost or doubled. First by one command, up, and then step by step, down."""
+    """S1, S3, S4, S8: ingress is disabled, so the producer stops at a micro-batch; when the count has changed it is started again, and
+    nothing is lost or doubled. Up and down, by one command and step by step."""
     s = Resizing(pool, tmp_path, 3)
     application = pool.take(2)[1]
     s.produce("p1", application)
     s.more()
-    for name in "abc":  # so that the queue is not drained before the producer has met that
-        s.hold(name).touch()
-    command = s.scale(7, "--mode", "drain")
-    error = eventually(lambda: application.ask("status", name="p1")["error"], "the end of the producer")
-    assert "INGRESS_DISABLED" in error
-    found = partq.describe_queue(s.store, "q")
-    assert (found.status, found.configured_partitions, found.operating_partitions) == ("ScalingUp", 7, 3)
-    s.let_go()
-    told, _ = command.communicate(timeout=120)
-    assert command.returncode == 0, told
-    found = partq.describe_queue(s.store, "q")
-    assert (found.status, found.operating_partitions, found.ingress) == ("Ready", 7, True)
-    s.produce("p1", application)
-    s.more()
-
-    partq.set_ingress(s.store, "q", False)
-    eventually(lambda: application.ask("status", name="p1")["error"], "the end of the producer")
-    eventually(lambda: partq.describe_queue(s.store, "q").depth == 0, "the end of the messages")
-    s.scaled(2)
-    eventually(lambda: s.is_ready() and sorted(s.owners()) == [0, 1], "the rebalance")
-    assert not partq.describe_queue(s.store, "q").ingress
-    partq.set_ingress(s.store, "q", True)
-    s.produce("p1", application)
-    s.more()
+    resizes: list[tuple[Callable[[int], None], int]] = [
+        (s.scaled_with_drain, 7), (s.scaled_step_by_step, 2), (s.scaled_step_by_step, 5), (s.scaled_with_drain, 3)
+    ]  # fmt: skip
+    for resize, partitions in resizes:
+        resize(partitions)
+        s.produce("p1", application)
+        s.more()
     s.finish()
+
+
+@LONG_WITH_SPARK
+def test_consumers_of_an_exclusive_queue_bind_again(pool: Pool, tmp_path: Path) -> None:
+    """S6, R2, H6: the queue becomes partitioned while its one consumer works. This consumer hears that it has lost the parent; all three
+    are unbound and bind again at once, though a rebalance otherwise waits an hour; then the parent's messages are copied."""
+    s = Resizing(pool, tmp_path, 0, session_s=300)
+    s.produce("p1", pool.take(2)[1])
+    eventually(lambda: s.is_ready() and len(s.group.state.members) == 3, "the start")
+    partq.alter_queue(s.store, "q", rebalance_delay_ms=HOUR_MS)
+    for name in "abc":
+        s.hold(name).touch()
+    given = len(s.rows())
+    eventually(lambda: len(s.rows()) > given, "a micro-batch that is held")
+    s.more()
+    s.producers["p1"].ask("leave", name="p1")
+    before, held = s.seq, {(row["key"], row["value"]) for row in s.rows()[given:]}
+    s.scaled(4)
+    s.let_go()
+    eventually(lambda: s.is_ready() and sorted(s.counts().values()) == [1, 1, 2], "the balance", 60)
+    assert [fact["forced"] for fact in s.history("MemberLeft", since=before)] == [True] * 3
+    assert "Holddown" not in [fact["status"] for fact in s.history("StatusChanged", since=before)]
+    told = [name for name in "abc" for call in s.listener_calls(name) if call[:2] == ["lost", [-1]]]
+    assert told == [s.names[str(s.rows()[given]["instance"])]], "only the consumer that had the parent, and once"
+    assert partq.copy_stuck(s.store, "q") >= len(held)
+    s.produce("p1", s.producers["p1"])
+    s.more()
+    report = s.report()
+    assert not report.lost and not report.out_of_order and set(report.twice) == held, s.explain()
 
 
 @pytest.mark.parametrize(

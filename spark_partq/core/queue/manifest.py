@@ -127,6 +127,16 @@ class Manifest:
         partitions = recorded.get(self.generation, ())
         return tuple(file for file in self.files if file.partition not in partitions)
 
+    def is_in(self, recorded: Recorded, last_discarded: int) -> bool:
+        """Whether the whole batch of a manifest that holds is in, or its messages are counted as discarded.
+
+        Parameters
+        ----------
+        last_discarded : int
+            The sink's last batch whose messages are counted as discarded; -1 if there is none.
+        """
+        return not self.left(recorded) if self.discarded is None else self.name.batch_id <= last_discarded
+
 
 def in_under(recorded: Recorded, before: int) -> dict[int, tuple[int, ...]]:
     """What is recorded under the generations before `before`. No process writes under them any more."""

@@ -116,7 +116,9 @@ class Batch:
         return found
 
     def earlier(self) -> Manifest | None:
-        """The manifest of the batch before, which is in as a whole. None if it does not exist any more, or never did, or its positions are not valid.
+        """The manifest of the batch before. None if it does not exist any more, or never did, or its positions are not valid.
+
+        That batch is in as a whole, unless a pass that slept put the manifest after a promotion: then its positions are 0, and its messages come again.
 
         Raises
         ------
@@ -132,8 +134,13 @@ class Batch:
         tables = self._tables()
         if last_batch(self._queue, tables, before.sink_id) > before.batch_id:  # a process that slept has put it
             return None
-        found = last_that_holds(manifests, self._queue.state.generations, recorded_in(self._queue, tables, before))
-        return found if found is not None and has_valid_positions(self._queue, found) else None
+        recorded = recorded_in(self._queue, tables, before)
+        found = last_that_holds(manifests, self._queue.state.generations, recorded)
+        if found is None or not has_valid_positions(self._queue, found):
+            return None
+        if not found.is_in(recorded, self._queue.control.last_discarded(before.sink_id)):
+            return replace(found, positions=dict.fromkeys(found.positions, 0))
+        return found
 
     def put(self, batch: Manifest) -> tuple[Manifest, bool]:
         """Make the batch durable, unless another process has. Returns the manifest with which to go on, and whether it is this one.

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from spark_partq.core import format
-from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
+from spark_partq.core.errors import (
+    CommitFailedError,
+    CorruptTableError,
+    InvalidArgumentError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+)
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, is_readable_as, type_name
@@ -133,6 +139,15 @@ def check_usable(control: QueueControl) -> QueueControl:
 
 def queue_state(store: Store, name: str) -> QueueState:
     return open_control(store, check_name("queue", name)).state
+
+
+def state_unless_deleted(store: Store, name: str) -> QueueState | None:
+    """The state of a queue; None if there is no such queue, or it is being deleted."""
+    try:
+        state = queue_state(store, name)
+    except (QueueNotFoundError, QueueNotReadyError):  # only a part of the queue is left
+        return None
+    return None if state.deleted else state
 
 
 def attach_group(queue: Queue, group: str, deletions: int) -> None:

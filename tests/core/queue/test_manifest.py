@@ -43,6 +43,17 @@ def test_what_is_left_is_what_the_tables_do_not_record() -> None:
     assert MANIFEST.left({0: [0, 1]}) == ()
 
 
+@pytest.mark.parametrize(
+    ("last_discarded", "recorded", "is_in"),
+    [(NAME.batch_id - 1, {0: {0}}, False), (NAME.batch_id, {0: {0}}, False), (-1, {0: {0, 1}}, True)],
+)
+def test_whether_all_of_it_is_in(last_discarded: int, recorded: dict[int, set[int]], is_in: bool) -> None:
+    """Q5, S3: of a batch that is discarded, whether its messages are counted as discarded."""
+    assert MANIFEST.is_in(recorded, last_discarded) is is_in
+    discarded = replace(MANIFEST, files=(), discarded=9)
+    assert discarded.is_in({}, last_discarded) is (last_discarded == NAME.batch_id)
+
+
 def test_a_chain_is_followed_to_its_last_manifest() -> None:
     """Q5: as far as each says what the tables recorded under the maps that have ended."""
     generations = [Generation(2), Generation(3), Generation(4)]

@@ -9,13 +9,15 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue.sink_ids import positions_sink
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.sink_ids import next_batch, positions_sink
 from spark_partq.core.replica.decide import cancel_promotion
 from spark_partq.storage.procedures import promote as promotion
 from spark_partq.storage.procedures import scale
@@ -79,6 +81,19 @@ def dying(monkeypatch: pytest.MonkeyPatch, where: object, name: str, act: Callab
         patch.setattr(where, name, dies)
         with pytest.raises(Crash):
             act()
+
+
+def promoted_in_a_pass(store: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The primary is lost and the replica promoted while a pass sleeps. Then the pass puts its first manifest."""
+
+    def late(*arguments: Any) -> bool:
+        monkeypatch.setattr(manifest_copy, "put_same", put_same)
+        take_over(store, there)
+        return put_same(*arguments)
+
+    monkeypatch.setattr(manifest_copy, "put_same", late)
+    with pytest.raises(partq.ReplicaError):
+        replicate(Store(store), "q", there)
 
 
 def promoted_after_each_crash(store: str, there: str, every: int) -> Iterator[int]:
@@ -171,6 +186,41 @@ def test_a_batch_that_was_placed_by_two_maps(
         assert set(arrived(there, in_order=False)) == set(range(ALL + 1)), at
 
 
+@pytest.mark.parametrize("parts", [0, 1, 2])
+def test_a_void_batch_behind_such_a_manifest(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """The sink's next batch is void. The positions of the batch before it count only if all parts of that batch are in."""
+    make(store, 2)
+    replicate(Store(store), "q", there)
+    deliver(store, 0, FEW)
+    promoted_in_a_pass(store, there, monkeypatch)
+    commit, left = PartitionTable.append, iter(range(parts))
+
+    def some(table: PartitionTable, *arguments: Any) -> Any:
+        if next(left, None) is None:
+            raise Crash
+        return commit(table, *arguments)
+
+    with monkeypatch.context() as patch, contextlib.suppress(Crash):
+        patch.setattr(PartitionTable, "append", some)
+        Relay(there).target.refresh()
+    first = max(manifests(there).names())
+    void = replace(
+        manifests(there).read(first),
+        name=first._replace(batch_id=next_batch(0, 1)),
+        files=(NewFile(0, "gone.parquet", 1, 1, '{"numRecords": 1}', 0),),
+        positions=dict.fromkeys(told(there), 2 * FEW),
+    )
+    assert manifests(there).put(void)
+    assert set(read_positions(open_queue(Store(there), "q"), positions_sink("g", None)).values()) == {
+        FEW if parts == 2 else 0
+    }
+    assert Relay(there).deliver({0: (0, ALL)})
+    found = arrived(there, in_order=False)
+    assert sorted(set(found)) == list(range(ALL)) and (len(found) > ALL) == (parts == 1)
+
+
 def maintained(there: str) -> None:
     partq.maintain(there, "q")
     assert not manifests(there).names()
@@ -184,15 +234,7 @@ def test_a_pass_that_puts_the_first_manifest_of_a_sink_after_the_promotion(
     make(store, 2)
     replicate(Store(store), "q", there)
     deliver(store, 0)
-
-    def late(*arguments: Any) -> bool:
-        monkeypatch.setattr(manifest_copy, "put_same", put_same)
-        take_over(store, there)
-        return put_same(*arguments)
-
-    monkeypatch.setattr(manifest_copy, "put_same", late)
-    with pytest.raises(partq.ReplicaError):
-        replicate(Store(store), "q", there)
+    promoted_in_a_pass(store, there, monkeypatch)
     assert [name.batch_id for name in manifests(there).names()] == [ALL // FEW - 1]
     act(there)
     assert read_positions(open_queue(Store(there), "q"), positions_sink("g", None)) == {}

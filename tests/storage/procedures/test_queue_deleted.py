@@ -11,6 +11,7 @@ from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import Status
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures import delete as deletion
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -18,6 +19,7 @@ from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import put
+from tests.scaled import Crash
 
 
 class Query:
@@ -67,6 +69,33 @@ def test_who_names_others_goes_on_with_them(store: str, group: Group, queries: l
     group.refresh()
     assert [queue.name for queue in group.state.queues.values()] == ["q"]
     assert group.state.status is Status.READY and len({own.flow for own in group.state.partitions.values()}) == 2
+
+
+@pytest.mark.parametrize("removed", ["replica", "partitions", "control"])
+def test_a_deletion_that_is_under_way(
+    store: str, group: Group, queries: list[Query], monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """K3: it stops when it has removed one part of the queue. Who names others goes on with them; who names none is told."""
+    both, alone = Query(store, "a", "q", "r"), Query(store, "b", "r")
+    queries += [both, alone]
+    for _ in range(3):
+        both.next()
+        alone.next()
+    remove = deletion._remove_tree
+
+    def stop(there: Store, path: str) -> None:
+        remove(there, path)
+        if path.endswith(removed):
+            raise Crash
+
+    monkeypatch.setattr(deletion, "_remove_tree", stop)
+    with pytest.raises(Crash):
+        partq.delete_queue(store, "r")
+    for number in (0, 1):
+        put(store, number, range(5))
+    assert {**both.next(), **both.next()} == {("q", 0): (5, 10), ("q", 1): (5, 10)}
+    with pytest.raises(partq.QueueNotFoundError, match="'r'"):
+        alone.next()
 
 
 def test_who_names_no_other_is_told(store: str, group: Group, queries: list[Query]) -> None:

@@ -170,6 +170,15 @@ def a_late_manifest_counts_what_the_replica_lacks(original, manifest, last):
     return True
 
 
+@bug(
+    f"{MANIFEST}.is_in",
+    test=taken_over(partial(restated.test_a_void_batch_behind_such_a_manifest, parts=1)),
+)
+def a_batch_counts_of_which_only_a_part_is_in(original, manifest, *what):
+    """A pass that slept puts the first manifest of a sink after the promotion. The sink does not finish this batch, and its positions count."""
+    return True
+
+
 RESTATED = "core.queue.restated:restated"
 
 

@@ -14,7 +14,6 @@ from spark_partq.core.errors import (
     CheckpointMismatchError,
     PartqError,
     QueueNotFoundError,
-    QueueNotReadyError,
     SchemaMismatchError,
 )
 from spark_partq.core.group.events import QueuesChanged
@@ -36,6 +35,7 @@ from spark_partq.storage.queue.handle import (
     open_queue,
     queue_state,
     same_payload,
+    state_unless_deleted,
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.group_copies import check_not_copied
@@ -138,7 +138,7 @@ class Subscription:
         self._check_incarnations()
 
     def check(self) -> tuple[str, ...]:
-        """The ids of queues that the query names and that were deleted. The query goes on with its other queues.
+        """The ids of queues that the query names and that were deleted, or are being deleted. The query goes on with its other queues.
 
         Raises
         ------
@@ -149,17 +149,19 @@ class Subscription:
         """
         if self._settings.queue_pattern is not None:
             return ()
-        gone: dict[str, QueueNotFoundError | QueueNotReadyError] = {}
+        gone: dict[str, str] = {}
         for name, queue_id in self.queue_ids.items():
-            try:
-                check_primary(self._queues[name])
-                if queue_state(self._store, name).queue_id != queue_id:
-                    raise _created_again(name)
-            except (QueueNotFoundError, QueueNotReadyError) as error:
-                gone[queue_id] = error
+            state = state_unless_deleted(self._store, name)
+            if state is None:
+                gone[queue_id] = name
+                continue
+            check_primary(self._queues[name])
+            if state.queue_id != queue_id:
+                raise _created_again(name)
         if gone and len(gone) == len(self._queues):
-            first, *_ = gone.values()
-            raise first
+            name, *_ = gone.values()
+            store = self._store.uri
+            raise QueueNotFoundError(f"queue {name!r} in {store} was deleted", queue=name, store=store)
         return tuple(sorted(gone))
 
     def check_is_due(self) -> bool:
@@ -319,12 +321,10 @@ class Subscription:
     def _is_deleted(self, name: str, queue_id: str) -> bool:
         """Whether a queue was deleted or is being deleted, and not merely cannot be read."""
         try:
-            state = queue_state(self._store, name)
-        except (QueueNotFoundError, QueueNotReadyError):  # only a part of the queue is left: it is being deleted
-            return True
+            state = state_unless_deleted(self._store, name)
         except PartqError:  # unknown for now
             return False
-        return state.queue_id != queue_id or state.deleted
+        return state is None or state.queue_id != queue_id
 
     # ---- where the group starts
     def first_starts(self, state: GroupState, is_back: bool = False) -> dict[PartitionId, int]:
