@@ -20,7 +20,7 @@ _WIDTH = {"body": 80, "k": 9}
 
 
 class FloorSource(DataSource):
-    """Options: ``rows`` in all, ``flows`` tasks, ``ddl`` the columns."""
+    """Options: ``rows`` in all, ``flows`` tasks, ``ddl`` the columns; ``batch`` rows of a micro-batch, or else all of them."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,18 +30,19 @@ class FloorSource(DataSource):
         return str(self.options["ddl"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _Reader(schema, int(self.options["rows"]), int(self.options["flows"]))
+        rows = int(self.options["rows"])
+        return _Reader(schema, rows, int(self.options["flows"]), int(self.options.get("batch", rows)))
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, schema: StructType, rows: int, flows: int) -> None:
-        self._schema, self._rows, self._flows = schema, rows, flows
+    def __init__(self, schema: StructType, rows: int, flows: int, batch: int) -> None:
+        self._schema, self._rows, self._flows, self._batch = schema, rows, flows, batch
 
     def initialOffset(self) -> dict[str, int]:
         return {"row": 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        return {"row": self._rows}
+        return {"row": min(start["row"] + self._batch, self._rows)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass

@@ -372,7 +372,7 @@ class AssignorError(PartqError):
     """
 
     error_class = "ASSIGNOR_FAILED"
-    next_step = "Correct the assignor, or use another one. Until then each partition keeps its owner."
+    next_step = "Correct the assignor, or use another one. Until then partitions keep their owners; in an eager group they have none."
     retry = "No: the assignor gives the same result again."
 
 

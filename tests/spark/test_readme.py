@@ -73,7 +73,7 @@ def test_ten_lines_in_two_processes(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_two_consumers(spark: SparkSession, tmp_path: Path) -> None:
-    """W1: the job that is started twice; one is stopped, and the other goes on. Each message is in the table once."""
+    """W1, W3: the job that is started twice; one gets a signal and leaves, and the other goes on. Each message is in the table once."""
     for name in ("conf", "jobs"):
         (tmp_path / name).symlink_to(ROOT / name)
     finished(driver(IN_FOLDER, str(tmp_path), code("README.md")))
@@ -108,6 +108,9 @@ def test_two_consumers(spark: SparkSession, tmp_path: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
             job.wait()
+    facts = partq.history(store, "billing")
+    (cause,) = facts.loc[facts["kind"] == "MemberLeft", "cause"]
+    assert cause.endswith(" left"), "not expired"
     billed = DeltaTable(tmp_path / "shared").to_pandas()
     assert sorted(billed["order_id"]) == sorted(f"o{n}" for n in range(300))
 

@@ -164,7 +164,7 @@ class Replicator:
         planned, unknown = parts(self.store, self.target, states, self.queue, self._replica)
         problems += unknown.values()
         done = each(self._begin, planned, problems)
-        # Between reading and applying, so that no copy has a part of a batch without its manifest.
+        # Between reading and applying, so that a copy with a part of a batch also has its manifest, unless the sink went on to a later batch.
         done = each(lambda part: part.manifests.copy(), done, problems)
         done = each(apply, reversed(done), problems)
         done = each(lambda part: part.manifests.remove(), done, problems)

@@ -21,7 +21,7 @@ from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.queue.handle import open_queue
 
-# How often the group is refreshed. On a local disk a refresh that finds nothing new is one `stat`.
+# How often the group is refreshed. On a local disk a refresh that finds nothing new is two checks of a file for each table.
 _TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
 # For this time the next planner call may still acknowledge a finished micro-batch itself, in the commit of its next plan.
 _PLANNER_PRECEDENCE_S = 0.2
