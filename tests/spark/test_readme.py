@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from spark_partq import analysis
 from tests.helpers import ROOT, driver, eventually, finished
 
 README = ROOT / "README.md"
@@ -108,8 +109,8 @@ def test_two_consumers(spark: SparkSession, tmp_path: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
             job.wait()
-    facts = partq.history(store, "billing")
-    (cause,) = facts.loc[facts["kind"] == "MemberLeft", "cause"]
+    facts = analysis.history(store, "billing")
+    *_, cause = facts.loc[facts["kind"] == "MemberLeft", "cause"]
     assert cause.endswith(" left"), "not expired"
     billed = DeltaTable(tmp_path / "shared").to_pandas()
     assert sorted(billed["order_id"]) == sorted(f"o{n}" for n in range(300))
