@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections import defaultdict
@@ -16,7 +17,6 @@ import pyarrow as pa
 import typer
 from pyspark.sql import DataFrame
 from pyspark.sql.classic import dataframe
-from pyspark.sql.streaming.readwriter import DataStreamReader
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +24,7 @@ import spark_partq as partq
 from benchmarks.data import rows, session
 from benchmarks.floor import FloorSource
 from benchmarks.report import median
-from benchmarks.stream import discard
+from benchmarks.stream import discard, progress
 from spark_partq.spark import sink, write_job
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.produce import Producer
@@ -40,7 +40,7 @@ STEPS: dict[str, tuple[Any, str]] = {
         dataframe.DataFrame,
         "toArrow",
     ),
-    "before and after the job; here the driver writes the files of a small batch": (sink, "write_files"),
+    "around the job: of a small batch, the driver writes the files": (sink, "write_files"),
     "put the manifest": (Batch, "put"),
     "read the partitions' logs": (PartitionTable, "refresh"),
     "commit the files of each partition": (Producer, "_commit"),
@@ -54,7 +54,7 @@ READ_AT_ONCE = 10  # micro-batches of one query; the first is not counted
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 Rows = Annotated[int, typer.Option("--rows", help="rows of a batch")]
 Partitions = Annotated[int, typer.Option(help="of the queue")]
-Runs = Annotated[int, typer.Option(help="counted batches", min=5)]
+Runs = Annotated[int, typer.Option(help="batches to count, at least", min=5)]
 
 
 class Clock:
@@ -119,24 +119,17 @@ def read(count: Rows = 100_000, partitions: Partitions = 16, runs: Runs = 41) ->
         ours = spark.readStream.format("partq").options(path=store, queue="q", flows=2, maxRowsPerTrigger=count)
         columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in ours.load().schema)
         floor = spark.readStream.format("floor").options(rows=READ_AT_ONCE * count, batch=count, flows=2, ddl=columns)
-        took = dict[str, list[Mapping[str, float]]]()
-        for turn in range(2 + runs // (READ_AT_ONCE - 1)):
+        took = defaultdict[str, list[Mapping[str, float]]](list)
+        for turn in range(1 + math.ceil(runs / (READ_AT_ONCE - 1))):
             for name, reader in (("queue", ours), ("from nothing", floor)):
-                found = _micro_batches(reader, f"{place}/checkpoints/{name}-{turn}")
-                took.setdefault(name, []).extend(found if turn else [])
+                found = [p["durationMs"] for p in progress(reader, discard, Path(place))]
+                if turn:
+                    took[name] += found[1:]
         spark.stop()
     table = Table("part of a micro-batch", *(f"{name}, ms" for name in took))
     for part in (*PARTS, "triggerExecution"):
         table.add_row(part, *(f"{median([one.get(part, 0) for one in found]):.0f}" for found in took.values()))
     Console().print(table)
-
-
-def _micro_batches(reader: DataStreamReader, checkpoint: str) -> list[Mapping[str, float]]:
-    """The times of Spark's parts, of all micro-batches but the first."""
-    writer = reader.load().writeStream.foreachBatch(discard).option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    return [p["durationMs"] for p in query.recentProgress if p["numInputRows"]][1:]
 
 
 def _show_writes(count: int, partitions: int, runs: int, writer: Callable[[str], Write]) -> None:
@@ -145,17 +138,19 @@ def _show_writes(count: int, partitions: int, runs: int, writer: Callable[[str],
         df = rows(spark, Path(place), count).cache()
         df.count()
         partq.create_queue(f"{place}/store", "q", df.schema, key="k", partitions=partitions)
-        write = writer(f"{place}/store")
-        jobs: dict[str, DataFrame] = {
-            "for comparison: a job that brings one column": df.select("id"),
-            "for comparison: a job that gives all rows to Python, which drops them": df.mapInArrow(_dropped, "id long"),
+        write_batch = writer(f"{place}/store")
+        jobs: dict[str, Callable[[], DataFrame]] = {
+            "for comparison: a job that brings one column": lambda: df.select("id"),
+            "for comparison: a job that gives all rows to Python, which drops them": lambda: df.mapInArrow(
+                _dropped, "id long"
+            ),
         }
         found, compared = list[Mapping[str, float]](), defaultdict[str, list[float]](list)
         for number in range(WARM_UP + runs):
-            found.append(_write(partial(write, df, number)))
+            found.append(_write(partial(write_batch, df, number)))
             for name, job in jobs.items():
                 began = time.perf_counter()
-                job.toArrow()
+                job().toArrow()
                 compared[name].append(time.perf_counter() - began)
         spark.stop()
     table = Table("step", "ms", "share")

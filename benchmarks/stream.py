@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -80,6 +81,11 @@ def _total_seconds(reader: DataStreamReader, sink: Sink, folder: Path) -> float:
 
 def _seconds(reader: DataStreamReader, sink: Sink, folder: Path) -> list[float]:
     """Read all there is and return each micro-batch's whole time, planning and checkpointing included."""
+    return [p["durationMs"]["triggerExecution"] / 1000 for p in progress(reader, sink, folder)]
+
+
+def progress(reader: DataStreamReader, sink: Sink, folder: Path) -> list[Any]:
+    """Read all there is and return what Spark reports of each micro-batch with rows."""
     query = (
         reader.load()
         .writeStream.foreachBatch(sink)
@@ -88,4 +94,4 @@ def _seconds(reader: DataStreamReader, sink: Sink, folder: Path) -> list[float]:
         .start()
     )
     query.awaitTermination()
-    return [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
+    return [p for p in query.recentProgress if p["numInputRows"]]

@@ -29,7 +29,8 @@ def check(
     """Check that a consumer group makes progress; for probes and alerts.
 
     The exit code is 0 as soon as the group acknowledges a message, or at once if it has nothing to read. The exit code is 1 if the group has
-    messages and no query is in it, or no member shows a heartbeat for its session timeout, or it acknowledges nothing in time.
+    messages and no query is in it, or no member shows a heartbeat for its session timeout, or it acknowledges nothing in time; and if the
+    group was deleted.
     """
     target: Target = context.obj
     found = check_progress(target.opened, group, duration_ms(within) / 1000)

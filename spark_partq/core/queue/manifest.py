@@ -127,7 +127,7 @@ class Manifest:
         partitions = recorded.get(self.generation, ())
         return tuple(file for file in self.files if file.partition not in partitions)
 
-    def is_in(self, recorded: Recorded, last_discarded: int) -> bool:
+    def is_complete(self, recorded: Recorded, last_discarded: int) -> bool:
         """Whether the whole batch of a manifest that holds is in, or its messages are counted as discarded.
 
         Parameters

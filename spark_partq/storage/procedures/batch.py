@@ -24,7 +24,7 @@ from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.file_age import FileAge
 from spark_partq.storage.queue.handle import Queue, check_usable, last_batch, recorded_in
-from spark_partq.storage.queue.manifests import Manifests, has_valid_positions, is_void
+from spark_partq.storage.queue.manifests import Manifests, has_valid_positions, is_of_primary, is_void
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 
@@ -116,9 +116,11 @@ class Batch:
         return found
 
     def earlier(self) -> Manifest | None:
-        """The manifest of the batch before. None if it does not exist any more, or never did, or its positions are not valid.
+        """The manifest of the batch before, with the positions to go on from. None if it does not exist any more, or never did, or its
+        positions are not valid.
 
-        That batch is in as a whole, unless a pass that slept put the manifest after a promotion: then its positions are 0, and its messages come again.
+        The positions are all 0 if a pass that slept put the manifest after a promotion, and the batch is not in as a whole, because nobody finishes
+        it any more. Its messages come again. Those that are in are then there twice.
 
         Raises
         ------
@@ -138,9 +140,11 @@ class Batch:
         found = last_that_holds(manifests, self._queue.state.generations, recorded)
         if found is None or not has_valid_positions(self._queue, found):
             return None
-        if not found.is_in(recorded, self._queue.control.last_discarded(before.sink_id)):
-            return replace(found, positions=dict.fromkeys(found.positions, 0))
-        return found
+        if found.is_complete(recorded, self._queue.control.last_discarded(before.sink_id)):
+            return found
+        if not is_of_primary(self._queue, found.name):  # a table that had recorded the batch was put back
+            return None
+        return replace(found, positions=dict.fromkeys(found.positions, 0))
 
     def put(self, batch: Manifest) -> tuple[Manifest, bool]:
         """Make the batch durable, unless another process has. Returns the manifest with which to go on, and whether it is this one.

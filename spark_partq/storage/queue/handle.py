@@ -145,7 +145,7 @@ def state_unless_deleted(store: Store, name: str) -> QueueState | None:
     """The state of a queue; None if there is no such queue, or it is being deleted."""
     try:
         state = queue_state(store, name)
-    except (QueueNotFoundError, QueueNotReadyError):  # only a part of the queue is left
+    except (QueueNotFoundError, QueueNotReadyError):  # not ready: only a part of the queue is left
         return None
     return None if state.deleted else state
 

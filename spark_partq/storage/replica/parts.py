@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_partq.core.errors import PartqError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import PartqError
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.state import ReplicaState
-from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.handle import state_unless_deleted
 from spark_partq.storage.replica.explained import Read
 from spark_partq.storage.replica.following import check_placed, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
@@ -84,11 +84,8 @@ def in_use(store: Store, queues: Iterable[str], replica: Callable[[str], Replica
 
 def _in_use(store: Store, queue: str, queue_id: str) -> QueueState | None:
     """The queue of that name, if it has that id and is not being deleted."""
-    try:
-        state = queue_state(store, queue)
-    except (QueueNotFoundError, QueueNotReadyError):
-        return None
-    return state if state.usable and state.queue_id == queue_id else None
+    state = state_unless_deleted(store, queue)
+    return state if state is not None and state.usable and state.queue_id == queue_id else None
 
 
 def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[PartqError]) -> list[Part]:

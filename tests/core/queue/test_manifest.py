@@ -44,14 +44,14 @@ def test_what_is_left_is_what_the_tables_do_not_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last_discarded", "recorded", "is_in"),
+    ("last_discarded", "recorded", "is_complete"),
     [(NAME.batch_id - 1, {0: {0}}, False), (NAME.batch_id, {0: {0}}, False), (-1, {0: {0, 1}}, True)],
 )
-def test_whether_all_of_it_is_in(last_discarded: int, recorded: dict[int, set[int]], is_in: bool) -> None:
+def test_whether_all_of_it_is_in(last_discarded: int, recorded: dict[int, set[int]], is_complete: bool) -> None:
     """Q5, S3: of a batch that is discarded, whether its messages are counted as discarded."""
-    assert MANIFEST.is_in(recorded, last_discarded) is is_in
+    assert MANIFEST.is_complete(recorded, last_discarded) is is_complete
     discarded = replace(MANIFEST, files=(), discarded=9)
-    assert discarded.is_in({}, last_discarded) is (last_discarded == NAME.batch_id)
+    assert discarded.is_complete({}, last_discarded) is (last_discarded == NAME.batch_id)
 
 
 def test_a_chain_is_followed_to_its_last_manifest() -> None:

@@ -7,7 +7,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
-from spark_partq.core.group.events import QueuesChanged
+from spark_partq.core.group.events import Leave, QueuesChanged
 from spark_partq.core.group.facts import Status
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
@@ -71,11 +71,19 @@ def test_who_names_others_goes_on_with_them(store: str, group: Group, queries: l
     assert group.state.status is Status.READY and len({own.flow for own in group.state.partitions.values()}) == 2
 
 
+@pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("removed", ["replica", "partitions", "control"])
 def test_a_deletion_that_is_under_way(
-    store: str, group: Group, queries: list[Query], monkeypatch: pytest.MonkeyPatch, removed: str
+    store: str,
+    group: Group,
+    queries: list[Query],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    removed: str,
+    expired: bool,
 ) -> None:
-    """K3: it stops when it has removed one part of the queue. Who names others goes on with them; who names none is told."""
+    """K3: it stops when it has removed one part of the queue. A query that names others goes on with them, also if its session has expired
+    since; a query that names none is told."""
     both, alone = Query(store, "a", "q", "r"), Query(store, "b", "r")
     queries += [both, alone]
     for _ in range(3):
@@ -91,9 +99,15 @@ def test_a_deletion_that_is_under_way(
     monkeypatch.setattr(deletion, "_remove_tree", stop)
     with pytest.raises(Crash):
         partq.delete_queue(store, "r")
+    if expired:
+        group.refresh()
+        group.decide(lambda: [Leave(m.instance, m.incarnation, True) for m in group.state.members.values()])
     for number in (0, 1):
         put(store, number, range(5))
     assert {**both.next(), **both.next()} == {("q", 0): (5, 10), ("q", 1): (5, 10)}
+    group.refresh()
+    assert [queue.name for queue in group.state.queues.values()] == ["q"]
+    assert caplog.messages.count("queue r was deleted; group and query go on with their other queues") == 1
     with pytest.raises(partq.QueueNotFoundError, match="'r'"):
         alone.next()
 

@@ -171,7 +171,7 @@ def a_late_manifest_counts_what_the_replica_lacks(original, manifest, last):
 
 
 @bug(
-    f"{MANIFEST}.is_in",
+    f"{MANIFEST}.is_complete",
     test=taken_over(partial(restated.test_a_void_batch_behind_such_a_manifest, parts=1)),
 )
 def a_batch_counts_of_which_only_a_part_is_in(original, manifest, *what):

@@ -56,12 +56,12 @@ class ManifestCheck(Check):
         manifest = last_that_holds(manifests, queue.state.generations, recorded)
         if manifest is None or not has_valid_positions(queue, manifest):
             return  # nobody finishes it
-        if manifest.discarded is not None:
-            if queue.control.last_discarded(name.sink_id) < name.batch_id:
-                self._unfinished(name, f"its {manifest.discarded} messages, which are discarded, are not counted")
+        if manifest.is_complete(recorded, queue.control.last_discarded(name.sink_id)):
             return
-        left = sum(file.rows for file in manifest.left(recorded))
-        if left:
+        if manifest.discarded is not None:
+            self._unfinished(name, f"its {manifest.discarded} messages, which are discarded, are not counted")
+        else:
+            left = sum(file.rows for file in manifest.left(recorded))
             self._unfinished(name, f"{left} of its messages are not in the queue")
 
     def _unfinished(self, name: ManifestName, what: str) -> None:

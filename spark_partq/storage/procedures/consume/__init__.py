@@ -2,6 +2,7 @@
 
 settings      what the query was asked for
 subscription  the queues that it reads, as they are now
+deleted       which of them were deleted
 first_starts  where the group starts in partitions that it has never had
 membership    joining, releasing and leaving the group
 between_calls heartbeats, decisions and releases while micro-batches run

@@ -17,7 +17,7 @@ from spark_partq.core.delivery.member import DeliveryTracker, finished, membersh
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, GroupNotFoundError, ListenerError, UnknownAssignorError
 from spark_partq.core.group.advice import begun_anew
-from spark_partq.core.group.events import Event, Join, Leave, Stateful
+from spark_partq.core.group.events import Event, Join, Leave, QueuesChanged, Stateful
 from spark_partq.core.group.facts import Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
@@ -173,8 +173,7 @@ class Membership:
         self._check_not_fenced()
         if not self.is_member():  # the session expired, or all were unbound: an ordinary event
             _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
-            self._subscription.reopen()
-            self._join()
+            self._join(self._subscription.reopen())
         member = self.group.state.members.get(self.me.instance)
         if self._reports.stateful and member is not None and not member.stateful:
             self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
@@ -234,7 +233,8 @@ class Membership:
             self._subscription.detach_deleted(self.group)
             raise
 
-    def _join(self) -> None:
+    def _join(self, deleted: tuple[str, ...] = ()) -> None:
+        """Join the group, and let it know queues that were deleted."""
         incarnation = self.runtime.new_uuid().hex
         found = self._reports.application.request({"joins": True})
         application, executors = found.get("application", ""), tuple(found.get("executors", ()))
@@ -249,7 +249,8 @@ class Membership:
             if not read.is_attached(self.group):  # no queue waits for a group that refuses this member
                 self.group.check([Join(me, read.in_group, read.first_starts(state, is_back))])
             read.attach(self.group)
-            return [Join(me, read.in_group, read.first_starts(state, is_back))]
+            changes = [QueuesChanged({}, {}, deleted)] if deleted else []
+            return [*changes, Join(me, read.in_group, read.first_starts(state, is_back))]
 
         self._decide_attached(join)
         self.incarnation = incarnation

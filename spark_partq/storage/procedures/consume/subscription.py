@@ -13,7 +13,6 @@ from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import (
     CheckpointMismatchError,
     PartqError,
-    QueueNotFoundError,
     SchemaMismatchError,
 )
 from spark_partq.core.group.events import QueuesChanged
@@ -24,6 +23,7 @@ from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.attached import attach, detach_deleted, is_attached
+from spark_partq.storage.procedures.consume.deleted import created_again, deleted_queues, is_deleted
 from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
@@ -35,7 +35,6 @@ from spark_partq.storage.queue.handle import (
     open_queue,
     queue_state,
     same_payload,
-    state_unless_deleted,
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.group_copies import check_not_copied
@@ -138,31 +137,8 @@ class Subscription:
         self._check_incarnations()
 
     def check(self) -> tuple[str, ...]:
-        """The ids of queues that the query names and that were deleted, or are being deleted. The query goes on with its other queues.
-
-        Raises
-        ------
-        CheckpointMismatchError
-            A queue was created again.
-        QueueNotFoundError
-            No queue is left.
-        """
-        if self._settings.queue_pattern is not None:
-            return ()
-        gone: dict[str, str] = {}
-        for name, queue_id in self.queue_ids.items():
-            state = state_unless_deleted(self._store, name)
-            if state is None:
-                gone[queue_id] = name
-                continue
-            check_primary(self._queues[name])
-            if state.queue_id != queue_id:
-                raise _created_again(name)
-        if gone and len(gone) == len(self._queues):
-            name, *_ = gone.values()
-            store = self._store.uri
-            raise QueueNotFoundError(f"queue {name!r} in {store} was deleted", queue=name, store=store)
-        return tuple(sorted(gone))
+        """As `deleted_queues`, of the queues that the query names. With a pattern they are found only together with new ones (`listed`)."""
+        return deleted_queues(self._queues) if self._settings.queue_pattern is None else ()
 
     def check_is_due(self) -> bool:
         """Whether it is time to list the queues again."""
@@ -195,7 +171,7 @@ class Subscription:
             return deleted, []
         found = {queue.state.queue_id: queue for queue in self._readable()}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
-        gone = sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i))
+        gone = sorted(i for i, name in known.items() if i not in found and is_deleted(self._store, name, i))
         return tuple(gone), [queue for queue_id, queue in found.items() if queue_id not in state.queues]
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
@@ -245,10 +221,8 @@ class Subscription:
             known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
             read = {q.name for q in state.queues.values()} & set(self._settings.queues)
             for name in sorted(read - known.keys()):
-                raise _created_again(name)
-            for name in self._queues.keys() - known.keys():
-                _log.warning("queue %s was deleted; group and query go on with their other queues", name)
-            self._queues = known
+                raise created_again(name)
+            self._go_on_with(known)
             return
         ids = {q.name: queue_id for queue_id, q in state.queues.items() if self._settings.matches(q.name)}
         self._queues = {name: queue for name, queue in self._queues.items() if ids.get(name) == queue.state.queue_id}
@@ -264,8 +238,13 @@ class Subscription:
                 )
             self._queues[name] = queue
 
-    def reopen(self) -> None:
-        """Open the queues that exist now, before the query joins its group again.
+    def _go_on_with(self, queues: dict[str, Queue]) -> None:
+        for name in self._queues.keys() - queues.keys():
+            _log.warning("queue %s was deleted; group and query go on with their other queues", name)
+        self._queues = queues
+
+    def reopen(self) -> tuple[str, ...]:
+        """Open the queues that exist now, before the query joins its group again. Returns as `check`.
 
         Raises
         ------
@@ -273,10 +252,11 @@ class Subscription:
             As `check`.
         """
         gone = self.check()
-        self._queues = {name: queue for name, queue in self._queues.items() if queue.state.queue_id not in gone}
+        self._go_on_with({name: queue for name, queue in self._queues.items() if queue.state.queue_id not in gone})
         self._first_open.clear()  # while this process was no member, the group may have been set back
         if self._settings.queue_pattern is not None:
             self._queues = {queue.name: queue for queue in self._readable()}
+        return gone
 
     def _readable(self) -> list[Queue]:
         """The queues that match now and have the same columns as the queues that were opened first.
@@ -318,14 +298,6 @@ class Subscription:
             return None
         return queue
 
-    def _is_deleted(self, name: str, queue_id: str) -> bool:
-        """Whether a queue was deleted or is being deleted, and not merely cannot be read."""
-        try:
-            state = state_unless_deleted(self._store, name)
-        except PartqError:  # unknown for now
-            return False
-        return state is None or state.queue_id != queue_id
-
     # ---- where the group starts
     def first_starts(self, state: GroupState, is_back: bool = False) -> dict[PartitionId, int]:
         """The first offset of each partition that the group has never had.
@@ -357,7 +329,7 @@ class Subscription:
     def _check_queues(self, planned: StreamOffset) -> None:
         """Refuse a checkpoint of another queue, or of an earlier queue of that name."""
         for name, queue_id in planned.queue_ids.items():
-            if name not in self._queues and self._is_deleted(name, queue_id):
+            if name not in self._queues and is_deleted(self._store, name, queue_id):
                 continue
             if name not in self._queues:
                 raise CheckpointMismatchError(
@@ -385,13 +357,6 @@ class Subscription:
                     queue=queue.name,
                     incarnation=state.incarnation,
                 )
-
-
-def _created_again(name: str) -> CheckpointMismatchError:
-    return CheckpointMismatchError(
-        f"queue {name!r} was deleted and created again while this query ran; start it with a new checkpointLocation",
-        queue=name,
-    )
 
 
 def _changes(new: Iterable[Queue], gone: tuple[str, ...]) -> QueuesChanged:
