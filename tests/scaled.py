@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import Barrier, target
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.procedures import delete as deletion
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, read_slice
@@ -34,6 +36,19 @@ Message = tuple[str, int]
 
 class Crash(Exception):
     """Stands for a process that dies."""
+
+
+def half_deleted(store: str, queue: str, part: str) -> None:
+    """A process dies that deletes a queue, when it has removed one part of it: replica, manifests, partitions or control."""
+    remove = deletion._remove_tree
+
+    def dies(there: Store, path: str) -> None:
+        remove(there, path)
+        if path.endswith(part):
+            raise Crash
+
+    with mock.patch.object(deletion, "_remove_tree", dies), pytest.raises(Crash):
+        partq.delete_queue(store, queue)
 
 
 def make(store: Store | str, partitions: int, **settings: Any) -> None:

@@ -14,7 +14,7 @@ from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
 from spark_partq.spark.worker import in_worker
-from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Piece, slices
 from spark_partq.storage.queue.starting import offset_at_time
@@ -36,9 +36,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         store = self._options.store
         tasks: list[FlowPartition] = []
-        for queue, table, start, end in self._ranges(
-            [open_queue(store, name) for name in self._options.consumer.subscribed_queues()]
-        ):
+        for queue, table, start, end in self._ranges(self._options.consumer.open_queues()):
             pieces: list[Piece] = []
             size = 0
             for part in slices(queue.state, table.partition, table.index, start, end):

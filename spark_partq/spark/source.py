@@ -64,10 +64,7 @@ class PartqDataSource(DataSource):
         return StreamReader(options, schema, driver)
 
     def _queues(self) -> list[Queue]:
-        from spark_partq.storage.queue.handle import open_queue
-
-        options = self._parsed()
-        return [open_queue(options.store, name) for name in options.consumer.subscribed_queues()]
+        return self._parsed().consumer.open_queues()
 
     def _parsed(self) -> Options:
         from spark_partq.spark.options import Options

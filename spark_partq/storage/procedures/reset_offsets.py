@@ -17,6 +17,7 @@ from spark_partq.core.errors import (
     InvalidArgumentError,
     PartqError,
     QueueNotFoundError,
+    QueueNotReadyError,
 )
 from spark_partq.core.group.events import Reset, VoidResets
 from spark_partq.core.ids import PartitionId
@@ -113,7 +114,9 @@ def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
         )
     found = []
     for name in sorted(set(read if names is None else names)):
-        with contextlib.suppress(*([QueueNotFoundError] if names is None else [])):  # a queue that was deleted
+        with contextlib.suppress(
+            *((QueueNotFoundError, QueueNotReadyError) if names is None else ())
+        ):  # it was deleted
             queue = open_queue(group.store, name)
             if queue.state.queue_id == read[name]:
                 check_primary(queue, opening=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.facts import PartitionState
+from spark_partq.core.group.steps import rebalancing
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume import between_calls
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
@@ -186,6 +188,21 @@ def test_an_assignor_that_fails_stops_who_owns_nothing(store: str, planners: lis
     assert owner.next(start, Limits()) is not None
     with pytest.raises(AssignorError, match="it fails"):
         standby.next(start, Limits())
+
+
+def test_loads_that_cannot_be_evened_out_stop_nobody(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K1, K5: the group is Ready, and nothing has to be assigned."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    monkeypatch.setattr(between_calls, "_LOADS_EVERY_S", -1.0)
+    planner = Planner(ConsumerSettings(Store(store), ("q",), assignors=("weighted",)), "g", "a")
+    planner.stop_at_current_ends()
+    with mock.patch.object(Planner, "_start_threads"):
+        planner.next(StreamOffset("g", "a", {}, {}), Limits())
+    with mock.patch.object(rebalancing, "loads_measured", side_effect=AssignorError("it fails")) as measured:
+        Coordinator(planner.membership).step()
+    measured.assert_called_once()
+    assert planner._is_at_end()
+    planner.leave()
 
 
 def test_what_drains_counts_as_unacknowledged(store: str, planners: list[Planner]) -> None:

@@ -13,7 +13,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, replicate
-from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.handle import state_unless_deleted
 from spark_partq.storage.replica import parts
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
@@ -193,13 +193,13 @@ def test_a_dead_message_queue_that_cannot_be_reached(store: str, there: str) -> 
     """That is told, and the group stays where it was: its dead message would be in neither queue there."""
     put_aside_by_a_query(store, there)
 
-    def state_of(of: Store, name: str) -> QueueState:
+    def state_of(of: Store, name: str) -> QueueState | None:
         if name == "dead":
             raise partq.StoreUnavailableError("the store does not answer", path="queues/dead")
-        return queue_state(of, name)
+        return state_unless_deleted(of, name)
 
     with (
-        mock.patch.object(parts, "queue_state", state_of),
+        mock.patch.object(parts, "state_unless_deleted", state_of),
         pytest.raises(partq.StoreUnavailableError, match="does not answer"),
     ):
         replicate(Store(store), "q", there)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 import spark_partq as partq
@@ -11,22 +13,26 @@ from spark_partq.core.group.events import Leave, QueuesChanged
 from spark_partq.core.group.facts import Status
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures import delete as deletion
+from spark_partq.storage.procedures import create as creation
 from spark_partq.storage.procedures.consume import subscription
+from spark_partq.storage.procedures.consume.application import Message
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import put
-from tests.scaled import Crash
+from tests.planners import Query as Told
+from tests.scaled import Crash, half_deleted
 
 
 class Query:
     """A planner that names queues."""
 
-    def __init__(self, store: str, instance: str, *queues: str, done: StreamOffset | None = None) -> None:
-        self.planner = Planner(ConsumerSettings(Store(store), queues), "g", instance)
+    def __init__(
+        self, store: str, instance: str, *queues: str, done: StreamOffset | None = None, pattern: str | None = None
+    ) -> None:
+        self.planner = Planner(ConsumerSettings(Store(store), queues, pattern), "g", instance)
         self.done = done or StreamOffset("g", instance, {}, {})
         if done is not None:
             self.planner.check_checkpoint(done)
@@ -77,7 +83,6 @@ def test_a_deletion_that_is_under_way(
     store: str,
     group: Group,
     queries: list[Query],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     removed: str,
     expired: bool,
@@ -89,16 +94,7 @@ def test_a_deletion_that_is_under_way(
     for _ in range(3):
         both.next()
         alone.next()
-    remove = deletion._remove_tree
-
-    def stop(there: Store, path: str) -> None:
-        remove(there, path)
-        if path.endswith(removed):
-            raise Crash
-
-    monkeypatch.setattr(deletion, "_remove_tree", stop)
-    with pytest.raises(Crash):
-        partq.delete_queue(store, "r")
+    half_deleted(store, "r", removed)
     if expired:
         group.refresh()
         group.decide(lambda: [Leave(m.instance, m.incarnation, True) for m in group.state.members.values()])
@@ -110,6 +106,53 @@ def test_a_deletion_that_is_under_way(
     assert caplog.messages.count("queue r was deleted; group and query go on with their other queues") == 1
     with pytest.raises(partq.QueueNotFoundError, match="'r'"):
         alone.next()
+
+
+@pytest.mark.parametrize("removed", ["replica", "partitions", "control"])
+def test_a_query_with_a_pattern_starts_beside_it(store: str, group: Group, queries: list[Query], removed: str) -> None:
+    """K3: without the queue that is being deleted."""
+    half_deleted(store, "r", removed)
+    queries.append(Query(store, "a", pattern="q|r"))
+    assert queries[0].next() == {("q", 0): (0, 5), ("q", 1): (0, 5)}
+    what = (
+        "its queues: q$"
+        if removed == "control"
+        else "its queues: q, r; left out, as they are being made or deleted: r$"
+    )
+    with pytest.raises(partq.QueueNotFoundError, match=what):
+        Query(store, "b", pattern="r.*").next()
+
+
+def test_a_query_with_a_pattern_starts_beside_a_queue_that_is_being_made(
+    store: str, group: Group, queries: list[Query]
+) -> None:
+    """K3: it reads the queue when it is made."""
+    with mock.patch.object(creation, "make_tables", side_effect=Crash), pytest.raises(Crash):
+        partq.create_queue(store, "q2", "v bigint", partitions=1)
+    queries.append(Query(store, "a", pattern="q.*"))
+    assert queries[0].next() == {("q", 0): (0, 5), ("q", 1): (0, 5)}
+    partq.create_queue(store, "q2", "v bigint", partitions=1, exist_ok=True)
+    put(store, 0, range(3), queue="q2")
+    assert {**queries[0].next(), **queries[0].next()} == {("q2", 0): (0, 3)}
+
+
+def test_its_partitions_are_just_being_released(store: str, queries: list[Told]) -> None:
+    """K3: while the application of its only queue is told of that, another member sees that the queue was deleted."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+
+    class Slow(Told):
+        def request(self, message: Message, timeout_s: float | None = None) -> Message:
+            if message.get("revoked"):
+                partq.delete_queue(store, "q")
+                other.group.decide(lambda: [QueuesChanged(gone=(other.ids["q"],))], "b")
+            return {}
+
+    query = Slow(store, "a")
+    queries.append(query)
+    query.next()
+    other = Consumer(store, "b")
+    with pytest.raises(partq.QueueNotFoundError, match="'q'"):
+        query.next()
 
 
 def test_who_names_no_other_is_told(store: str, group: Group, queries: list[Query]) -> None:

@@ -25,6 +25,7 @@ from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import opened, position, put
 from tests.replicas import Crash, there_fixture  # noqa: F401
+from tests.scaled import half_deleted
 from tests.storage.procedures.test_gate import Query
 from tests.storage.procedures.test_promote import take_away
 
@@ -155,6 +156,21 @@ def test_what_is_told_of_two_queues(store: str) -> None:
         ("reset to latest", user_and_host())
     }
     assert (opened(store).state.resets, opened(store, "a").state.resets) == ({"g": 1}, {"g": 1})
+
+
+@pytest.mark.parametrize("removed", ["replica", "partitions", "control"])
+def test_a_queue_of_the_group_that_is_being_deleted(store: str, removed: str) -> None:
+    """The group's other queues are set; only who names that queue is told."""
+    for queue in ("q", "r"):
+        partq.create_queue(store, queue, "v bigint", partitions=1, rebalance_delay_ms=0)
+    consumer = Consumer(store, "a", queues=("q", "r"))
+    put(store, 0, range(5))
+    consumer.ack(0, 5)
+    consumer.leave()
+    half_deleted(store, "r", removed)
+    with pytest.raises(partq.PartqError, match="queue 'r'"):
+        partq.reset_offsets(store, "g", "earliest", queues=["r"])
+    assert [(found.queue, found.new) for found in partq.reset_offsets(store, "g", "earliest")] == [("q", 0)]
 
 
 def test_maintenance_makes_void_what_was_only_announced(store: str) -> None:

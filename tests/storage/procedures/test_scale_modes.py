@@ -316,3 +316,29 @@ def test_what_was_lost_stays_lost(store: str, monkeypatch: pytest.MonkeyPatch, b
     sink.write(1, messages(20, 30))
     assert_in_order(reader.all(), [*kept, *messages(20, 30)])
     assert_in_order(Reader(store, "late", group="h").all(), [*kept, *messages(20, 30)])
+
+
+def test_a_group_that_is_deleted_and_created_again_meanwhile_is_watched(store: str) -> None:
+    """S4: its member dies, and leaves the group though nobody else decides for it."""
+    make(store, 3)
+    Sink(store).write(0, messages(0, 30))
+    Consumer(store, "a").leave()
+    acts = [
+        lambda: None,  # `scale` begins to watch the group
+        lambda: partq.delete_group(store, "g"),
+        lambda: Consumer(store, "b", session_timeout_ms=300),
+    ]
+    until = time.monotonic() + 60
+
+    class Left(Exception):
+        pass
+
+    def look(_: ScaleProgress) -> None:
+        if acts:
+            acts.pop(0)()
+        elif not open_group(Store(store), "g").state.members:
+            raise Left
+        assert time.monotonic() < until, "the dead member is still in the group"
+
+    with pytest.raises(Left):
+        partq.scale(store, "q", 5, "drain", report=look)

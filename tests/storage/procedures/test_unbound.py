@@ -13,7 +13,9 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.consume.between_calls import Coordinator
+from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.partition_map import open_generation
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, opened, put
 from tests.planners import Query
@@ -158,6 +160,43 @@ def test_what_is_stuck_and_comes_back_is_marked_and_copies_are_not(store: str, q
     assert second.next() == {}
     assert partq.copy_stuck(store, "q") == 6
     assert given(second) == {0: [(0, 6, False)]}
+
+
+def test_what_is_finished_counts_before_the_parent_is_given_up(store: str, queries: list[Query]) -> None:
+    """S6: a process that opened the map has died before it told the group. The query finds the map, and nothing of its last micro-batch is stuck."""
+    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
+    put(store, PARENT, range(5))
+    query = Query(store, "a")
+    queries.append(query)
+    assert query.next() == {PARENT: (0, 5)}
+    queue = opened(store)
+    scaling.start(queue, 2, "live")
+    open_generation(queue)
+    query.next()
+    query.next()
+    assert set(owners(store).values()) == {"a/0"}
+    assert partq.describe_queue(store, "q").stuck == 0
+
+
+def test_a_query_that_is_unbound_tries_to_bind_again_until_the_store_answers(store: str) -> None:
+    """S6: though its micro-batch runs, and no planner call comes."""
+    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
+    put(store, PARENT, range(10))
+    query = Query(store, "a")
+    with patch.object(Planner, "_start_threads"):
+        query.next()
+    member = query.planner.membership
+    coordinator = Coordinator(member)
+    coordinator.step()
+    resize(store, 2)
+    with (
+        patch.object(Membership, "refresh", side_effect=partq.StoreUnavailableError("503")),
+        pytest.raises(partq.StoreUnavailableError),
+    ):
+        coordinator.step()
+    coordinator.step()
+    assert set(owners(store).values()) == {"a/0"}
+    query.leave()
 
 
 def test_a_query_that_has_ended_does_not_bind_again(store: str) -> None:

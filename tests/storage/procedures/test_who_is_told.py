@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from spark_partq.core.group.events import HolddownOver, Leave
 from spark_partq.core.group.invariants import check_state
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
@@ -61,6 +63,29 @@ def test_what_another_query_owns_is_lost_and_not_revoked(store: str) -> None:
     other.ack(0, 5)
     query.leave()
     assert [what for what, _ in query.told] == ["assigned", "lost"]
+
+
+def test_what_drains_while_the_application_is_told(store: str) -> None:
+    """K4: a third member joins meanwhile. Only the partitions of which the application was told are released then; it is told of the others later."""
+    partq.create_queue(store, "q", "v bigint", partitions=6, rebalance_delay_ms=0, max_handoff_time_ms=600_000)
+    others = list[Consumer]()
+
+    class Slow(Query):
+        def request(self, message: Any, timeout_s: float | None = None) -> Any:
+            if message.get("revoked") and len(others) == 1:
+                others.append(Consumer(store, "c"))
+            return super().request(message, timeout_s)
+
+    query = Slow(store, "a")
+    with mock.patch.object(Planner, "_start_threads"):
+        query.next()
+        others.append(Consumer(store, "b"))
+        query.next()
+        query.next()
+    query.leave()
+    gone = [sorted(number for _, number in partitions) for what, partitions in query.told if what != "assigned"]
+    assert [what for what, _ in query.told] == ["assigned", "revoked", "revoked", "revoked"]
+    assert gone == [[3, 4, 5], [2], [0, 1]]
 
 
 def test_a_listener_that_fails_between_planner_calls_stops_the_query(store: str) -> None:

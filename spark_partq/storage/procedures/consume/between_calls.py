@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from spark_partq.core.delivery.member import membership_status, owned
-from spark_partq.core.errors import AssignorError, UnknownAssignorError
+from spark_partq.core.errors import AssignorError, CommitFailedError, StoreUnavailableError, UnknownAssignorError
 from spark_partq.core.group.choice import choose
 from spark_partq.core.group.events import Event, LoadsMeasured
 from spark_partq.core.group.facts import PartitionState, Status
@@ -94,7 +94,11 @@ class Coordinator:
         state, member, was_member = self._view.state, self._member, self._was_member
         self._was_member = membership_status(state, member.me.instance, member.incarnation).registered
         if was_member and not self._was_member and member.me.instance in state.unbound:
-            member.join_again()  # if the group refuses it, the planner meets the error, too
+            try:
+                member.join_again()  # if the group refuses it, the planner meets the error, too
+            except (StoreUnavailableError, CommitFailedError):
+                self._was_member = True  # the next step tries it again
+                raise
             self._was_member = True
 
     def _due(self) -> list[Event]:
@@ -109,7 +113,8 @@ class Coordinator:
         except (AssignorError, UnknownAssignorError) as error:
             if str(error) != str(member.failure):
                 _log.warning("group %s cannot be assigned: %s", member.name, error)
-            member.failure = error  # for the next planner call
+            # For the next planner call. If no assignment is due, the loads were only to be evened out.
+            member.failure = error if self._view.state.assignment_due else None
         if loads:
             self._loads_s = self._runtime.monotonic_s()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from spark_partq.core.errors import CheckpointMismatchError, PartqError, QueueNotFoundError
 from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
@@ -33,11 +33,17 @@ def deleted_queues(queues: Mapping[str, Queue]) -> tuple[str, ...]:
         if state.queue_id != queue.state.queue_id:
             raise created_again(name)
     if gone and len(gone) == len(queues):
-        names, store = ", ".join(repr(queue.name) for queue in gone.values()), next(iter(gone.values())).store.uri
-        raise QueueNotFoundError(
-            f"queue {names} in {store} was deleted, or is being deleted, and this query names no other", store=store
-        )
+        raise none_left(gone.values())
     return tuple(sorted(gone))
+
+
+def none_left(queues: Collection[Queue]) -> QueueNotFoundError:
+    """The error of a query that names these queues and no others, after all of them were deleted."""
+    names, stores = [repr(queue.name) for queue in queues], [queue.store.uri for queue in queues]
+    return QueueNotFoundError(
+        f"queue {', '.join(names)} in {stores[0]} was deleted, or is being deleted, and this query names no other",
+        store=stores[0],
+    )
 
 
 def is_deleted(store: Store, name: str, queue_id: str) -> bool:

@@ -17,7 +17,7 @@ from spark_partq.core.delivery.member import DeliveryTracker, finished, membersh
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, GroupNotFoundError, ListenerError, UnknownAssignorError
 from spark_partq.core.group.advice import begun_anew
-from spark_partq.core.group.events import Event, Join, Leave, QueuesChanged, Stateful
+from spark_partq.core.group.events import Drained, Event, Join, Leave, QueuesChanged, Stateful
 from spark_partq.core.group.facts import Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
@@ -217,12 +217,23 @@ class Membership:
         group.decide(events, self.me.instance, loads)
         self._reports.know(group.state)
 
-    def decide_queue_changes(self) -> None:
-        """Let the group know queues that match the pattern and are new to it, and queues that were deleted.
+    def commit(self, acks: list[Ack]) -> None:
+        """Commit what is finished, and empty the list."""
+        self.commit_plan(acks, {})
+        acks.clear()
+
+    def follow_group(self) -> None:
+        """Go on with the queues that the group reads, as of its last refresh."""
+        self._check_not_deleted()
+        self._subscription.follow_group(self.group.state)
+
+    def decide_queue_changes(self, acks: list[Ack]) -> None:
+        """Let the group know queues that match the pattern and are new to it, and queues that were deleted. If there are any, first commit `acks`.
 
         They are listed again on the state on which this is decided: other members may have added or removed a queue meanwhile.
         """
         if any(self._subscription.listed(self.group.state)):
+            self.commit(acks)
             self._decide_attached(lambda: self._subscription.queue_changes(self.group, self.is_member()))
 
     def _decide_attached(self, events: Callable[[], Sequence[Event]]) -> None:
@@ -278,8 +289,16 @@ class Membership:
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
-        self._reports.revoked([event.partition_id for event in ready])
-        self.decide(lambda: self._tracker.drained(self.group.state, self.group.acks, self.incarnation))
+        told = [event.partition_id for event in ready]
+        self._reports.revoked(told)
+
+        def drained() -> list[
+            Drained
+        ]:  # meanwhile more partitions may have drained, of which the application was not told
+            now = self._tracker.drained(self.group.state, self.group.acks, self.incarnation)
+            return [event for event in now if event.partition_id in told]
+
+        self.decide(drained)
 
     def report_changes(self) -> None:
         """Report what the last decision took and gave, before a micro-batch that has the new partitions."""

@@ -200,8 +200,8 @@ class Planner:
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
         finished = {} if done.by_hand else done.by_id  # also if this query no longer acknowledges by hand
         acks = self.membership.acknowledge_finished(finished)
-        self._refresh()
-        acks = self._commit_floors(acks)
+        self._refresh(acks)
+        self._commit_floors(acks)
         while True:
             mine = plannable(self._group.state, self.membership.incarnation)
             tables = {p: table for p, table in self._subscription.tables() if p in mine}
@@ -214,8 +214,7 @@ class Planner:
                 ends = self._left_out.limited(starts, self._given(tables, starts, ends, limits))
                 if not acks or ends != starts or deliverable == starts:
                     break
-            self.membership.commit_plan(acks, {})  # so each position is at the messages that are left out
-            acks = []
+            self.membership.commit(acks)  # so each position is at the messages that are left out
             self._left_out.leave_out(due, tables)
         self._last_served.update(dict.fromkeys((p for p in starts if ends[p] > starts[p]), next(self._batches)))
         self.membership.report_changes()  # the changes that this call's own decisions made
@@ -248,34 +247,33 @@ class Planner:
                 return free
             ends = {p: starts[p] if admitted[p] > starts[p] else end for p, end in ends.items()}
 
-    def _refresh(self) -> None:
-        """Refresh the queues and their partitions."""
-        subscription = self._subscription
+    def _refresh(self, acks: list[Ack]) -> None:
+        """Refresh the queues and their partitions. What is decided about them may take partitions away, so `acks` are committed before that."""
+        subscription, member = self._subscription, self.membership
         if subscription.check_is_due():
-            self.membership.decide_queue_changes()
-        subscription.follow_group(self._group.state)
+            member.decide_queue_changes(acks)
+        member.follow_group()
         try:
             subscription.refresh()
         except PartqError:  # perhaps because a queue was deleted a moment ago
-            self.membership.decide_queue_changes()
-            subscription.follow_group(self._group.state)
+            member.decide_queue_changes(acks)
+            member.follow_group()
             subscription.refresh()
         partition_changes = subscription.partition_changes(self._group.state)
         if partition_changes is not None:
-            self.membership.decide(lambda: [partition_changes])
+            member.commit(acks)
+            member.decide(lambda: [partition_changes])
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
 
-    def _commit_floors(self, acks: list[Ack]) -> list[Ack]:
-        """Commit floors that other partitions wait for (S5); returns the acknowledgements that are still to be made."""
+    def _commit_floors(self, acks: list[Ack]) -> None:
+        """Commit floors that other partitions wait for (S5), and before them `acks`."""
         self._barriers = self._subscription.barriers(self._group.state)
         if any(barrier.missing for barrier in self._barriers.values()):
-            self.membership.commit_plan(acks, {})
-            acks = []
+            self.membership.commit(acks)
             for queue_id, barrier in self._barriers.items():
                 self._group.commit_floors(queue_id, barrier.missing)
             self._barriers = self._subscription.barriers(self._group.state)
         self.membership.drained_queues = self._subscription.drained(self._group.state)
-        return acks
 
     def _replay(self, planned: StreamOffset) -> _Plan:
         """Plan again what is left of a micro-batch that was planned before a restart. All of its messages may have been delivered before."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from spark_partq.core.delivery.admission import Limits
-from spark_partq.core.errors import QueueNotFoundError
+from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.patterns import matches
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.group import assignors
 from spark_partq.storage.queue.control import list_queues
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -66,25 +67,36 @@ class ConsumerSettings:
         """Names of the store's queues that match the pattern."""
         return [name for name in list_queues(self.store) if self.matches(name)]
 
-    def subscribed_queues(self) -> list[str]:
-        """Names of the queues that the query reads now. A pattern leaves out replicas.
+    def open_queues(self) -> list[Queue]:
+        """The queues that the query reads now. A pattern leaves out replicas, and queues that are being made or deleted.
 
         Raises
         ------
         NotAStoreError
+        QueueNotReadyError
+            A queue that the query names is being made or deleted.
         QueueNotFoundError
-            No queue except replicas matches the pattern.
+            There is no queue of a name, or the pattern matches none that can be read.
         """
         if self.queue_pattern is None:
-            return list(self.queues)
-        matching = self.matching()
-        replicas = [name for name in matching if is_replica(self.store, name)]
-        if len(matching) == len(replicas):
+            return [open_queue(self.store, name) for name in self.queues]
+        found, replicas, unfinished = list[Queue](), list[str](), list[str]()
+        for name in self.matching():
+            if is_replica(self.store, name):
+                replicas.append(name)
+                continue
+            try:
+                found.append(open_queue(self.store, name))
+            except (QueueNotFoundError, QueueNotReadyError):
+                unfinished.append(name)
+        if not found:
             every = list_queues(self.store)
-            left_out = f"; left out until they are promoted, as they are replicas: {', '.join(replicas)}"
+            left_out = (
+                f"; left out until they are promoted, as they are replicas: {', '.join(replicas)}" if replicas else ""
+            )
+            left_out += f"; left out, as they are being made or deleted: {', '.join(unfinished)}" if unfinished else ""
             raise QueueNotFoundError(
-                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}"
-                f"{left_out if replicas else ''}",
+                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}{left_out}",
                 store=self.store.uri,
             )
-        return [name for name in matching if name not in replicas]
+        return found

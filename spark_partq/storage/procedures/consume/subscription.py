@@ -23,7 +23,7 @@ from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.attached import attach, detach_deleted, is_attached
-from spark_partq.storage.procedures.consume.deleted import created_again, deleted_queues, is_deleted
+from spark_partq.storage.procedures.consume.deleted import created_again, deleted_queues, is_deleted, none_left
 from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
@@ -56,7 +56,7 @@ class Subscription:
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self._settings, self._store = settings, settings.store
-        self._queues = {name: open_queue(self._store, name) for name in settings.subscribed_queues()}
+        self._queues = {queue.name: queue for queue in settings.open_queues()}
         for queue in self._queues.values():
             check_primary(queue, opening=True)
         self._payload = settings.payload or same_payload(list(self._queues.values()))
@@ -216,12 +216,16 @@ class Subscription:
             The group reads a queue that matches the pattern and has other columns, and this query may get its partitions.
         CheckpointMismatchError
             The group reads a queue that this query names, and that was created again.
+        QueueNotFoundError
+            All queues that this query names were deleted.
         """
         if self._settings.queue_pattern is None:
             known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
             read = {q.name for q in state.queues.values()} & set(self._settings.queues)
             for name in sorted(read - known.keys()):
                 raise created_again(name)
+            if not known:
+                raise none_left(self._queues.values())
             self._go_on_with(known)
             return
         ids = {q.name: queue_id for queue_id, q in state.queues.items() if self._settings.matches(q.name)}
