@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from spark_partq.core.payload.keys import KeyHash, key_hash, murmur2_hash
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import Barrier, target
 from spark_partq.core.queue.records import BatchRecord
+from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures import delete as deletion
 from spark_partq.storage.procedures.produce import Producer
@@ -38,16 +40,25 @@ class Crash(Exception):
     """Stands for a process that dies."""
 
 
-def half_deleted(store: str, queue: str, part: str) -> None:
-    """A process dies that deletes a queue, when it has removed one part of it: replica, manifests, partitions or control."""
-    remove = deletion._remove_tree
+def half_deleted(store: str, queue: str, part: str, files: int | None = None) -> None:
+    """A process dies that deletes a queue, when it has removed one part of it: replica, manifests, partitions or control; or so many files of this part."""
+    remove, delete, left = deletion._remove_tree, DiskFiles.delete, itertools.count()
 
     def dies(there: Store, path: str) -> None:
         remove(there, path)
         if path.endswith(part):
             raise Crash
 
-    with mock.patch.object(deletion, "_remove_tree", dies), pytest.raises(Crash):
+    def dies_earlier(disk: DiskFiles, path: str) -> None:
+        if f"queues/{queue}/{part}/" in path and next(left) == files:
+            raise Crash
+        delete(disk, path)
+
+    with (
+        mock.patch.object(deletion, "_remove_tree", dies),
+        mock.patch.object(DiskFiles, "delete", dies_earlier),
+        pytest.raises(Crash),
+    ):
         partq.delete_queue(store, queue)
 
 

@@ -119,8 +119,8 @@ class Batch:
         """The manifest of the batch before, with the positions to go on from. None if it does not exist any more, or never did, or its
         positions are not valid.
 
-        The positions are all 0 if a pass that slept put the manifest after a promotion, and the batch is not in as a whole, because nobody finishes
-        it any more. Its messages come again. Those that are in are then there twice.
+        A pass that slept may have put the manifest after a promotion. If the batch is then not in as a whole, no process finishes it, and all
+        positions are 0: its messages come again, and those that are in are there twice.
 
         Raises
         ------

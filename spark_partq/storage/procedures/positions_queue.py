@@ -82,7 +82,11 @@ class PositionsQueue:
         earlier = Batch(self.queue, record, self.queue.every_table).earlier()
         if earlier is not None:
             self._last, self._positions = earlier.name.batch_id, earlier.positions
-        elif self._last >= 0 or self._producer.was_begun(BatchRecord(self._sink_id, 0)):
+        elif (
+            self._last >= 0
+            or void.batch_id > next_batch(-1, len(self.queue.state.former))  # there was a batch before
+            or self._producer.was_begun(BatchRecord(self._sink_id, 0))
+        ):
             raise self._lost()
 
     def recorded(self, app: str) -> int | None:

@@ -154,9 +154,10 @@ class Rebalancer:
         return []
 
     def _forget(self, name: str) -> None:
-        """Stop watching a group that was deleted."""
+        """Stop watching a group that was deleted; or watch it as if it were new, if it is the only one."""
         del self._watched[name]
         if self._only is not None:
+            self._watched[name] = _Watched(Group(self._store, name))
             open_group(self._store, name)  # raises that it is gone
 
 

@@ -82,7 +82,7 @@ def reset_offsets(
 
     Raises
     ------
-    NotAStoreError, GroupNotFoundError, QueueNotFoundError, InvalidArgumentError, OffsetOutOfRangeError
+    NotAStoreError, GroupNotFoundError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, OffsetOutOfRangeError
     GroupActiveError, QueueFencedError, ReplicaError, NewerStoreError, CommitFailedError
         In each case nothing was changed.
     """
@@ -113,10 +113,9 @@ def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
             group=group.name,
         )
     found = []
+    missing = (QueueNotFoundError, QueueNotReadyError) if names is None else ()  # deleted, or being deleted
     for name in sorted(set(read if names is None else names)):
-        with contextlib.suppress(
-            *((QueueNotFoundError, QueueNotReadyError) if names is None else ())
-        ):  # it was deleted
+        with contextlib.suppress(*missing):
             queue = open_queue(group.store, name)
             if queue.state.queue_id == read[name]:
                 check_primary(queue, opening=True)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from spark_partq.core import arguments
-from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError, PartqError, ScalingInProgressError
+from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInProgressError
 from spark_partq.core.group.facts import Status
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import MODES, Mode, QueueFact
@@ -83,15 +83,12 @@ def scale(
             _remove_the_rest(queue, started, partitions, confirm_lost)
         # Decide for the groups, so that dead members leave them even if no other member is alive; also for groups that attached since.
         for name in queue.state.groups:
-            # A group may have no members yet, or may use an assignor that is not installed here.
+            # A group may have been deleted, may have no members yet, or may use an assignor that is not installed here.
             with contextlib.suppress(PartqError):
                 if name not in watchers:
                     watchers[name] = Rebalancer(queue.store, name)
-                try:
-                    for _ in watchers[name].step():
-                        pass
-                except GroupNotFoundError:  # it was deleted; a group that is created again is watched anew
-                    del watchers[name]
+                for _ in watchers[name].step():
+                    pass
         queue.store.runtime.sleep(_EVERY_S)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.records import KEPT_MS
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.procedures.delete import delete_queue
@@ -185,6 +187,21 @@ def test_a_manifest_of_messages_that_were_all_discarded_is_lost(store: str) -> N
     (name,) = manifests(store).names()
     Path(store, manifests(store).path(name)).unlink()
     with pytest.raises(partq.CorruptTableError, match="is missing"):
+        Relay(store).deliver({0: (0, 5)})
+
+
+def test_tables_that_were_put_back(store: str) -> None:
+    """Q5: the last batch is void, and the tables lack the batch before it: then nobody knows which messages are in the queue."""
+    make(store, 2)
+    before = shutil.copytree(f"{store}/queues/q/partitions", f"{store}-before")
+    Relay(store).deliver({0: (0, 5)})
+    shutil.rmtree(f"{store}/queues/q/partitions")
+    Path(before).rename(f"{store}/queues/q/partitions")
+    found = manifests(store)
+    first = max(found.names())
+    gone = NewFile(0, "gone.parquet", 1, 1, '{"numRecords": 1}', 0)
+    found.put(replace(found.read(first), name=first._replace(batch_id=1), files=(gone,)))
+    with pytest.raises(partq.CorruptTableError, match="Restore it from a backup"):
         Relay(store).deliver({0: (0, 5)})
 
 

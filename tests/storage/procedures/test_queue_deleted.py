@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -9,19 +10,22 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
-from spark_partq.core.group.events import Leave, QueuesChanged
+from spark_partq.core.group.events import HolddownOver, Leave, QueuesChanged
 from spark_partq.core.group.facts import Status
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import create as creation
+from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.application import Message
+from spark_partq.storage.procedures.consume.between_calls import Coordinator
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
+from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import put
+from tests.helpers import opened, put
 from tests.planners import Query as Told
 from tests.scaled import Crash, half_deleted
 
@@ -114,13 +118,25 @@ def test_a_query_with_a_pattern_starts_beside_it(store: str, group: Group, queri
     half_deleted(store, "r", removed)
     queries.append(Query(store, "a", pattern="q|r"))
     assert queries[0].next() == {("q", 0): (0, 5), ("q", 1): (0, 5)}
-    what = (
-        "its queues: q$"
-        if removed == "control"
-        else "its queues: q, r; left out, as they are being made or deleted: r$"
-    )
-    with pytest.raises(partq.QueueNotFoundError, match=what):
+    error = partq.QueueNotFoundError if removed == "control" else partq.QueueNotReadyError
+    with pytest.raises(error):
         Query(store, "b", pattern="r.*").next()
+
+
+@pytest.mark.parametrize("files", range(1, 6))
+def test_a_query_with_a_pattern_starts_beside_a_promoted_queue_that_is_being_deleted(
+    store: str, queries: list[Query], tmp_path: Path, files: int
+) -> None:
+    """K3, S7: whichever files are left of the table that says that it was a replica."""
+    partq.create_queue(store, "r", "v bigint", partitions=1)
+    there = str(tmp_path / "there")
+    partq.replicate(store, "r", there)
+    partq.promote(there, "r")
+    partq.create_queue(there, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(there, 0, range(5))
+    half_deleted(there, "r", "replica", files)
+    queries.append(Query(there, "a", pattern="q|r"))
+    assert queries[0].next() == {("q", 0): (0, 5)}
 
 
 def test_a_query_with_a_pattern_starts_beside_a_queue_that_is_being_made(
@@ -149,10 +165,67 @@ def test_its_partitions_are_just_being_released(store: str, queries: list[Told])
 
     query = Slow(store, "a")
     queries.append(query)
-    query.next()
-    other = Consumer(store, "b")
-    with pytest.raises(partq.QueueNotFoundError, match="'q'"):
+    with mock.patch.object(Planner, "_start_threads"):
         query.next()
+    other = Consumer(store, "b")
+    with pytest.raises(partq.QueueNotFoundError, match=r"'q' in .* this query has no other queue to read"):
+        query.next()
+
+
+def test_a_query_joins_again_at_the_second_try(
+    store: str, queries: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K3, S6: what it saw of the deletion at the first try is not forgotten."""
+    monkeypatch.setattr(subscription, "_CHECK_S", -1.0)
+    for queue, partitions in (("q", 0), ("r", 1)):
+        partq.create_queue(store, queue, "v bigint", partitions=partitions, rebalance_delay_ms=0)
+    both, group = Query(store, "a", "q", "r"), Group(Store.at(store), "g")
+    queries.append(both)
+    with mock.patch.object(Planner, "_start_threads"):
+        both.next()
+    coordinator = Coordinator(both.planner.membership)
+    coordinator.step()
+    half_deleted(store, "r", "partitions")
+    scaling.start(opened(store), 1, "live")
+    scaling.step(opened(store))
+    update_groups(opened(store))
+    with (
+        mock.patch.object(Group, "decide", side_effect=partq.StoreUnavailableError("503")),
+        pytest.raises(partq.StoreUnavailableError),
+    ):
+        coordinator.step()
+    coordinator.step()
+    assert both.next() == {}
+    group.refresh()
+    assert [queue.name for queue in group.state.queues.values()] == ["q"] and set(group.state.members) == {"a"}
+
+
+def test_a_query_that_joins_again_first_keeps_what_it_had(store: str, queries: list[Query]) -> None:
+    """K3, R5: it is back within the delay; that it is the first that sees a deletion takes nothing away from it."""
+    for queue in ("q", "r"):
+        partq.create_queue(store, queue, "v bigint", partitions=2, rebalance_delay_ms=600_000)
+    both, other = Query(store, "a", "q", "r"), Query(store, "b", "q", "r")
+    queries += [both, other]
+    group = Group(Store.at(store), "g")
+    for query in queries:
+        with mock.patch.object(Planner, "_start_threads"):
+            query.next()
+    group.refresh()
+    group.decide(lambda: [HolddownOver(group.state.status_seq)])
+    for _ in range(2):
+        for query in queries:
+            query.next()
+
+    def owners() -> list[str | None]:
+        group.refresh()
+        (queue_id,) = [queue_id for queue_id, queue in group.state.queues.items() if queue.name == "q"]
+        return [group.state.partitions[queue_id, number].flow for number in range(2)]
+
+    before = owners()
+    half_deleted(store, "r", "partitions")
+    group.decide(lambda: [Leave("a", both.planner.membership.incarnation, True)])
+    both.next()
+    assert owners() == before and "a/0" in before
 
 
 def test_who_names_no_other_is_told(store: str, group: Group, queries: list[Query]) -> None:

@@ -24,25 +24,27 @@ def deleted_queues(queues: Mapping[str, Queue]) -> tuple[str, ...]:
     """
     gone: dict[str, Queue] = {}
     for name, queue in queues.items():
-        check_not_fenced(queue)
         state = state_unless_deleted(queue.store, name)
         if state is None:
+            check_not_fenced(queue)
             gone[queue.state.queue_id] = queue
-            continue
-        check_primary(queue)
-        if state.queue_id != queue.state.queue_id:
-            raise created_again(name)
+        else:
+            check_primary(queue)
+            if state.queue_id != queue.state.queue_id:
+                raise created_again(name)
     if gone and len(gone) == len(queues):
         raise none_left(gone.values())
     return tuple(sorted(gone))
 
 
 def none_left(queues: Collection[Queue]) -> QueueNotFoundError:
-    """The error of a query that names these queues and no others, after all of them were deleted."""
-    names, stores = [repr(queue.name) for queue in queues], [queue.store.uri for queue in queues]
+    """The error of a query that has lost these queues, at least one, and has no others."""
+    first, *others = sorted(queues, key=lambda queue: queue.name)
+    names = ", ".join(repr(queue.name) for queue in (first, *others))
     return QueueNotFoundError(
-        f"queue {', '.join(names)} in {stores[0]} was deleted, or is being deleted, and this query names no other",
-        store=stores[0],
+        f"{'queues' if others else 'queue'} {names} in {first.store.uri}: deleted, or being deleted; this query has no other queue to read",
+        queue=first.name,
+        store=first.store.uri,
     )
 
 

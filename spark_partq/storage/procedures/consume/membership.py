@@ -17,7 +17,7 @@ from spark_partq.core.delivery.member import DeliveryTracker, finished, membersh
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, GroupNotFoundError, ListenerError, UnknownAssignorError
 from spark_partq.core.group.advice import begun_anew
-from spark_partq.core.group.events import Drained, Event, Join, Leave, QueuesChanged, Stateful
+from spark_partq.core.group.events import Drained, Event, Join, Leave, Stateful
 from spark_partq.core.group.facts import Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
@@ -173,7 +173,8 @@ class Membership:
         self._check_not_fenced()
         if not self.is_member():  # the session expired, or all were unbound: an ordinary event
             _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
-            self._join(self._subscription.reopen())
+            self._subscription.reopen()
+            self._join()
         member = self.group.state.members.get(self.me.instance)
         if self._reports.stateful and member is not None and not member.stateful:
             self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
@@ -219,7 +220,7 @@ class Membership:
 
     def commit(self, acks: list[Ack]) -> None:
         """Commit what is finished, and empty the list."""
-        self.commit_plan(acks, {})
+        self._acknowledge(acks, {}, _UNCOUNTED)
         acks.clear()
 
     def follow_group(self) -> None:
@@ -244,8 +245,7 @@ class Membership:
             self._subscription.detach_deleted(self.group)
             raise
 
-    def _join(self, deleted: tuple[str, ...] = ()) -> None:
-        """Join the group, and let it know queues that were deleted."""
+    def _join(self) -> None:
         incarnation = self.runtime.new_uuid().hex
         found = self._reports.application.request({"joins": True})
         application, executors = found.get("application", ""), tuple(found.get("executors", ()))
@@ -260,8 +260,7 @@ class Membership:
             if not read.is_attached(self.group):  # no queue waits for a group that refuses this member
                 self.group.check([Join(me, read.in_group, read.first_starts(state, is_back))])
             read.attach(self.group)
-            changes = [QueuesChanged({}, {}, deleted)] if deleted else []
-            return [*changes, Join(me, read.in_group, read.first_starts(state, is_back))]
+            return [Join(me, read.in_group, read.first_starts(state, is_back))]
 
         self._decide_attached(join)
         self.incarnation = incarnation
@@ -289,16 +288,15 @@ class Membership:
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
-        told = [event.partition_id for event in ready]
-        self._reports.revoked(told)
+        told = {event.partition_id for event in ready}
+        self._reports.revoked(sorted(told))
 
-        def drained() -> list[
-            Drained
-        ]:  # meanwhile more partitions may have drained, of which the application was not told
-            now = self._tracker.drained(self.group.state, self.group.acks, self.incarnation)
-            return [event for event in now if event.partition_id in told]
+        def events() -> list[Drained]:
+            """More may have drained meanwhile, of which the application was not told."""
+            drained = self._tracker.drained(self.group.state, self.group.acks, self.incarnation)
+            return [event for event in drained if event.partition_id in told]
 
-        self.decide(drained)
+        self.decide(events)
 
     def report_changes(self) -> None:
         """Report what the last decision took and gave, before a micro-batch that has the new partitions."""

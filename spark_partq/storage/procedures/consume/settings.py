@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Literal
 
 from spark_partq.core.delivery.admission import Limits
-from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.patterns import matches
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.group import assignors
 from spark_partq.storage.queue.control import list_queues
-from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.handle import Queue, open_queue, state_unless_deleted
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -73,30 +74,34 @@ class ConsumerSettings:
         Raises
         ------
         NotAStoreError
-        QueueNotReadyError
-            A queue that the query names is being made or deleted.
         QueueNotFoundError
-            There is no queue of a name, or the pattern matches none that can be read.
+            A queue that the query names does not exist, or no queue that can be read matches the pattern.
+        QueueNotReadyError
+            A queue that the query names, or each one that matches, is being made or deleted.
         """
         if self.queue_pattern is None:
             return [open_queue(self.store, name) for name in self.queues]
-        found, replicas, unfinished = list[Queue](), list[str](), list[str]()
+        found, replicas, unfinished = list[Queue](), list[str](), list[QueueNotReadyError]()
         for name in self.matching():
-            if is_replica(self.store, name):
-                replicas.append(name)
-                continue
-            try:
-                found.append(open_queue(self.store, name))
-            except (QueueNotFoundError, QueueNotReadyError):
-                unfinished.append(name)
+            with contextlib.suppress(QueueNotFoundError):
+                try:
+                    if is_replica(self.store, name):
+                        replicas.append(name)
+                    else:
+                        found.append(open_queue(self.store, name))
+                except QueueNotReadyError as error:
+                    unfinished.append(error)
+                except CorruptTableError:  # a deletion removes first what says whether it is a replica
+                    if state_unless_deleted(self.store, name) is not None:
+                        raise
+        if not found and unfinished:
+            raise unfinished[0]
         if not found:
             every = list_queues(self.store)
-            left_out = (
-                f"; left out until they are promoted, as they are replicas: {', '.join(replicas)}" if replicas else ""
-            )
-            left_out += f"; left out, as they are being made or deleted: {', '.join(unfinished)}" if unfinished else ""
+            left_out = f"; left out until they are promoted, as they are replicas: {', '.join(replicas)}"
             raise QueueNotFoundError(
-                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}{left_out}",
+                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}"
+                f"{left_out if replicas else ''}",
                 store=self.store.uri,
             )
         return found

@@ -66,6 +66,7 @@ class Subscription:
         self._opened = tuple(self._queues)
         self._checked_s = self._store.runtime.monotonic_s()
         self._found: list[Queue] = []  # that were new to the group when they were last listed
+        self._deleted: set[str] = set()  # ids of queues that the query names, and without which it goes on
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
         self._incarnations: dict[str, str] = {}  # by queue id: the one that this query began to read
 
@@ -137,8 +138,16 @@ class Subscription:
         self._check_incarnations()
 
     def check(self) -> tuple[str, ...]:
-        """As `deleted_queues`, of the queues that the query names. With a pattern they are found only together with new ones (`listed`)."""
-        return deleted_queues(self._queues) if self._settings.queue_pattern is None else ()
+        """The ids of queues that the query names and that were deleted. With a pattern they are found only together with new ones (`listed`).
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError, QueueFencedError, ReplicaError
+            As `deleted_queues`.
+        """
+        if self._settings.queue_pattern is not None:
+            return ()
+        return (*deleted_queues(self._queues), *sorted(self._deleted))
 
     def check_is_due(self) -> bool:
         """Whether it is time to list the queues again."""
@@ -221,7 +230,7 @@ class Subscription:
         """
         if self._settings.queue_pattern is None:
             known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
-            read = {q.name for q in state.queues.values()} & set(self._settings.queues)
+            read = {q.name for i, q in state.queues.items() if i not in self._deleted} & set(self._settings.queues)
             for name in sorted(read - known.keys()):
                 raise created_again(name)
             if not known:
@@ -245,10 +254,11 @@ class Subscription:
     def _go_on_with(self, queues: dict[str, Queue]) -> None:
         for name in self._queues.keys() - queues.keys():
             _log.warning("queue %s was deleted; group and query go on with their other queues", name)
+            self._deleted.add(self._queues[name].state.queue_id)
         self._queues = queues
 
-    def reopen(self) -> tuple[str, ...]:
-        """Open the queues that exist now, before the query joins its group again. Returns as `check`.
+    def reopen(self) -> None:
+        """Open the queues that exist now, before the query joins its group again.
 
         Raises
         ------
@@ -260,7 +270,6 @@ class Subscription:
         self._first_open.clear()  # while this process was no member, the group may have been set back
         if self._settings.queue_pattern is not None:
             self._queues = {queue.name: queue for queue in self._readable()}
-        return gone
 
     def _readable(self) -> list[Queue]:
         """The queues that match now and have the same columns as the queues that were opened first.
