@@ -157,8 +157,8 @@ class Rebalancer:
         """Stop watching a group that was deleted; or watch it as if it were new, if it is the only one."""
         del self._watched[name]
         if self._only is not None:
-            self._watched[name] = _Watched(Group(self._store, name))
-            open_group(self._store, name)  # raises that it is gone
+            watched = self._watched[name] = _Watched(Group(self._store, name))
+            watched.group = open_group(self._store, name)  # raises that it is gone
 
 
 def run(

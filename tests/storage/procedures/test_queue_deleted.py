@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -137,6 +138,8 @@ def test_a_query_with_a_pattern_starts_beside_a_promoted_queue_that_is_being_del
     half_deleted(there, "r", "replica", files)
     queries.append(Query(there, "a", pattern="q|r"))
     assert queries[0].next() == {("q", 0): (0, 5)}
+    with pytest.raises(partq.QueueNotReadyError, match="'r'"):
+        Query(there, "b", pattern="r")
 
 
 def test_a_query_with_a_pattern_starts_beside_a_queue_that_is_being_made(
@@ -198,6 +201,23 @@ def test_a_query_joins_again_at_the_second_try(
     assert both.next() == {}
     group.refresh()
     assert [queue.name for queue in group.state.queues.values()] == ["q"] and set(group.state.members) == {"a"}
+
+
+def test_a_queue_that_is_put_back_from_a_backup(store: str, group: Group, queries: list[Query]) -> None:
+    """K3: a query that went on without it does not take it from another query, which reads it again."""
+    both = Query(store, "a", "q", "r")
+    queries.append(both)
+    both.next()
+    backup = shutil.copytree(f"{store}/queues/r", f"{store}-r")
+    partq.delete_queue(store, "r")
+    both.next()
+    Path(backup).rename(f"{store}/queues/r")
+    one = Query(store, "b", "r")
+    queries.append(one)
+    one.next()
+    both.next()
+    put(store, 0, range(3), queue="r")
+    assert one.next()["r", 0][1] == 8
 
 
 def test_a_query_that_joins_again_first_keeps_what_it_had(store: str, queries: list[Query]) -> None:

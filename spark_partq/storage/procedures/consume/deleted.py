@@ -28,10 +28,10 @@ def deleted_queues(queues: Mapping[str, Queue]) -> tuple[str, ...]:
         if state is None:
             check_not_fenced(queue)
             gone[queue.state.queue_id] = queue
-        else:
-            check_primary(queue)
-            if state.queue_id != queue.state.queue_id:
-                raise created_again(name)
+            continue
+        check_primary(queue)
+        if state.queue_id != queue.state.queue_id:
+            raise created_again(name)
     if gone and len(gone) == len(queues):
         raise none_left(gone.values())
     return tuple(sorted(gone))

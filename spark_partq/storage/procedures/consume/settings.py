@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,8 +10,8 @@ from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, Queue
 from spark_partq.core.patterns import matches
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.group import assignors
-from spark_partq.storage.queue.control import list_queues
-from spark_partq.storage.queue.handle import Queue, open_queue, state_unless_deleted
+from spark_partq.storage.queue.control import list_queues, open_control
+from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -77,23 +76,21 @@ class ConsumerSettings:
         QueueNotFoundError
             A queue that the query names does not exist, or no queue that can be read matches the pattern.
         QueueNotReadyError
-            A queue that the query names, or each one that matches, is being made or deleted.
+            A queue that the query names is being made or deleted; or no queue that can be read matches, and one that matches is being made or deleted.
         """
         if self.queue_pattern is None:
             return [open_queue(self.store, name) for name in self.queues]
         found, replicas, unfinished = list[Queue](), list[str](), list[QueueNotReadyError]()
         for name in self.matching():
-            with contextlib.suppress(QueueNotFoundError):
-                try:
-                    if is_replica(self.store, name):
-                        replicas.append(name)
-                    else:
-                        found.append(open_queue(self.store, name))
-                except QueueNotReadyError as error:
-                    unfinished.append(error)
-                except CorruptTableError:  # a deletion removes first what says whether it is a replica
-                    if state_unless_deleted(self.store, name) is not None:
-                        raise
+            try:
+                if self._is_replica(name):
+                    replicas.append(name)
+                else:
+                    found.append(open_queue(self.store, name))
+            except QueueNotReadyError as error:
+                unfinished.append(error)
+            except QueueNotFoundError:
+                pass  # it was deleted meanwhile
         if not found and unfinished:
             raise unfinished[0]
         if not found:
@@ -105,3 +102,10 @@ class ConsumerSettings:
                 store=self.store.uri,
             )
         return found
+
+    def _is_replica(self, name: str) -> bool:
+        try:
+            return is_replica(self.store, name)
+        except CorruptTableError:  # a deletion removes first what says whether it is a replica
+            check_usable(open_control(self.store, name))
+            raise

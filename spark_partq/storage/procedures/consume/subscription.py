@@ -145,9 +145,7 @@ class Subscription:
         CheckpointMismatchError, QueueNotFoundError, QueueFencedError, ReplicaError
             As `deleted_queues`.
         """
-        if self._settings.queue_pattern is not None:
-            return ()
-        return (*deleted_queues(self._queues), *sorted(self._deleted))
+        return () if self._settings.queue_pattern is not None else deleted_queues(self._queues)
 
     def check_is_due(self) -> bool:
         """Whether it is time to list the queues again."""
@@ -175,9 +173,13 @@ class Subscription:
             The replica of a queue has taken over.
         """
         self._checked_s = self._store.runtime.monotonic_s()
-        deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
+        gone_now = self.check()
         if self._settings.queue_pattern is None:
-            return deleted, []
+            # The group may have a queue still, or again, without which this query goes on. It is there again if a backup was put back.
+            dropped = [
+                i for i in self._deleted if i in state.queues and is_deleted(self._store, state.queues[i].name, i)
+            ]
+            return tuple(sorted(i for i in {*gone_now, *dropped} if i in state.queues)), []
         found = {queue.state.queue_id: queue for queue in self._readable()}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
         gone = sorted(i for i, name in known.items() if i not in found and is_deleted(self._store, name, i))
