@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from spark_partq.core.delivery.positions import Position
 from spark_partq.core.ids import PartitionId
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.core.stored import MOST
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
@@ -74,6 +76,15 @@ def take_over(store: str, there: str) -> None:
 def manifests(store: Store | str) -> Manifests:
     queue = open_queue(Store.at(store), "q")
     return Manifests(queue.store, "q", queue.state.queue_id)
+
+
+def put_void_batch(store: Store | str, batch_id: int, position: int) -> None:
+    """The one sink's next batch, of which nothing is in and whose file is gone."""
+    found = manifests(store)
+    last = found.read(max(found.names()))
+    gone = NewFile(0, "gone.parquet", 1, 1, '{"numRecords": 1}', 0)
+    positions = dict.fromkeys(last.positions, position)
+    assert found.put(replace(last, name=last.name._replace(batch_id=batch_id), files=(gone,), positions=positions))
 
 
 def told(store: Store | str) -> dict[str, int]:

@@ -42,7 +42,7 @@ class Crash(Exception):
 
 def half_deleted(store: str, queue: str, part: str, files: int | None = None) -> None:
     """A process dies that deletes a queue, when it has removed one part of it: replica, manifests, partitions or control; or so many files of this part."""
-    remove, delete, left = deletion._remove_tree, DiskFiles.delete, itertools.count()
+    remove, delete, removed = deletion._remove_tree, DiskFiles.delete, itertools.count()
 
     def dies(there: Store, path: str) -> None:
         remove(there, path)
@@ -50,7 +50,7 @@ def half_deleted(store: str, queue: str, part: str, files: int | None = None) ->
             raise Crash
 
     def dies_earlier(disk: DiskFiles, path: str) -> None:
-        if f"queues/{queue}/{part}/" in path and next(left) == files:
+        if f"queues/{queue}/{part}/" in path and next(removed) == files:
             raise Crash
         delete(disk, path)
 

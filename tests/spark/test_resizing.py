@@ -94,8 +94,7 @@ class Resizing(Scenario):
     def scaled_with_drain(self, partitions: int) -> None:
         """By one command, which disables ingress, waits until everything is acknowledged, and enables ingress again."""
         was, before = partq.describe_queue(self.store, "q").operating_partitions, self.seq
-        for name in "abc":  # else the queue may drain, and take messages again, before the producer's next micro-batch
-            self.hold(name).touch()
+        self.hold_all()  # else the queue may drain, and take messages again, before the producer's next micro-batch
         self.more(2)  # the first may have been read before
         command = self.scale(partitions, "--mode", "drain")
         self.await_refusal("p1")
@@ -136,6 +135,11 @@ class Resizing(Scenario):
 
     def kinds(self) -> list[str]:
         return [row["kind"] for row in self.queue_history()]
+
+    def hold_all(self) -> None:
+        """Until `let_go`, no micro-batch of a consumer ends."""
+        for name in "abc":
+            self.hold(name).touch()
 
     def held(self) -> list[dict[str, Any]]:
         """The rows of micro-batches that have begun and not ended."""
@@ -248,8 +252,7 @@ def test_consumers_of_an_exclusive_queue_bind_again(pool: Pool, tmp_path: Path) 
     s.produce("p1", pool.take(2)[1])
     eventually(lambda: s.is_ready() and len(s.group.state.members) == 3, "the start")
     partq.alter_queue(s.store, "q", rebalance_delay_ms=HOUR_MS)
-    for name in "abc":
-        s.hold(name).touch()
+    s.hold_all()
     s.more()
     s.producers["p1"].ask("leave", name="p1")
     before, rows = s.seq, eventually(s.held, "a micro-batch that is held")
@@ -280,8 +283,7 @@ def test_delete_and_discard_beside_consumers_and_a_producer(pool: Pool, tmp_path
     s = Resizing(pool, tmp_path, 6)
     s.produce("p1", pool.take(2)[1])
     s.more()
-    for name in "abc":
-        s.hold(name).touch()
+    s.hold_all()
     s.more()
     partq.alter_queue(s.store, "q", reject_to_sender=setting)
     partq.set_ingress(s.store, "q", False)

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +13,6 @@ from unittest import mock
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.records import KEPT_MS
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.procedures.delete import delete_queue
@@ -26,7 +24,7 @@ from spark_partq.storage.store import Store
 from spark_partq.testing.faults import CHANGES, Crash, FaultyFiles
 from tests.clocks import no_grace
 from tests.helpers import opened
-from tests.relays import Relay, arrived, manifests, told
+from tests.relays import Relay, arrived, manifests, put_void_batch, told
 from tests.scaled import Sink, make, messages, scale, stored
 
 
@@ -200,10 +198,7 @@ def test_tables_that_were_put_back(store: str) -> None:
     Relay(store).deliver({0: (0, 5)})
     shutil.rmtree(f"{store}/queues/q/partitions")
     Path(before).rename(f"{store}/queues/q/partitions")
-    found = manifests(store)
-    first = max(found.names())
-    gone = NewFile(0, "gone.parquet", 1, 1, '{"numRecords": 1}', 0)
-    found.put(replace(found.read(first), name=first._replace(batch_id=1), files=(gone,)))
+    put_void_batch(store, 1, 10)
     tried = itertools.count()
     add = Producer.add
 

@@ -9,14 +9,12 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import next_batch, positions_sink
 from spark_partq.core.replica.decide import cancel_promotion
 from spark_partq.storage.procedures import promote as promotion
@@ -32,7 +30,7 @@ from spark_partq.storage.replica.copied_files import put_same
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
-from tests.relays import Relay, arrived, manifests, take_over, told
+from tests.relays import Relay, arrived, manifests, put_void_batch, take_over, told
 from tests.replicas import (
     Crash,
     crashing,
@@ -205,14 +203,7 @@ def test_a_void_batch_behind_such_a_manifest(
     with monkeypatch.context() as patch, contextlib.suppress(Crash):
         patch.setattr(PartitionTable, "append", some)
         Relay(there).target.refresh()
-    first = max(manifests(there).names())
-    void = replace(
-        manifests(there).read(first),
-        name=first._replace(batch_id=next_batch(0, 1)),
-        files=(NewFile(0, "gone.parquet", 1, 1, '{"numRecords": 1}', 0),),
-        positions=dict.fromkeys(told(there), 2 * FEW),
-    )
-    assert manifests(there).put(void)
+    put_void_batch(there, next_batch(0, 1), 2 * FEW)
     assert set(read_positions(open_queue(Store(there), "q"), positions_sink("g", None)).values()) == {
         FEW if parts == 2 else 0
     }

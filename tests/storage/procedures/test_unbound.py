@@ -31,6 +31,13 @@ def resize(store: str, count: int) -> None:
     scaling.step(queue)
 
 
+def query_of_an_exclusive_queue(store: str, messages: int, manual: bool = False) -> Query:
+    """The queue is made, and has so many messages."""
+    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
+    put(store, PARENT, range(messages))
+    return Query(store, "a", manual_acknowledgement=manual)
+
+
 def owners(store: str) -> dict[int, str | None]:
     group = Group(Store.at(store), "g")
     group.refresh()
@@ -40,9 +47,7 @@ def owners(store: str) -> dict[int, str | None]:
 @pytest.mark.parametrize("manual", [False, True])
 def test_what_was_delivered_and_not_acknowledged_is_lost(store: str, queries: list[Query], manual: bool) -> None:
     """S6, H6: not "revoked", which says that all of it was acknowledged."""
-    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
-    put(store, PARENT, range(10))
-    query = Query(store, "a", manual_acknowledgement=manual)
+    query = query_of_an_exclusive_queue(store, 10, manual)
     queries.append(query)
     assert query.next(Limits(max_rows=5)) == {PARENT: (0, 5)}
     assert query.told == [("assigned", [["q", PARENT]])]
@@ -54,9 +59,7 @@ def test_what_was_delivered_and_not_acknowledged_is_lost(store: str, queries: li
 
 def test_what_everybody_has_acknowledged_is_revoked(store: str, queries: list[Query]) -> None:
     """S6, H6: nothing of it comes again."""
-    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
-    put(store, PARENT, range(10))
-    query = Query(store, "a")
+    query = query_of_an_exclusive_queue(store, 10)
     queries.append(query)
     assert query.next() == {PARENT: (0, 10)}
     query.next()
@@ -142,9 +145,7 @@ def test_consumers_of_a_queue_that_becomes_exclusive_are_unbound_when_the_rest_i
 
 def test_what_is_stuck_and_comes_back_is_marked_and_copies_are_not(store: str, queries: list[Query]) -> None:
     """S6: copies are messages of their own; where the parent comes back before they are made, its messages are the old ones."""
-    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
-    put(store, PARENT, range(10))
-    first = Query(store, "a", manual_acknowledgement=True)
+    first = query_of_an_exclusive_queue(store, 10, manual=True)
     queries.append(first)
     assert given(first, Limits(max_rows=6)) == {PARENT: [(0, 6, False)]}
     acknowledge(first, PARENT, 2)
@@ -164,9 +165,7 @@ def test_what_is_stuck_and_comes_back_is_marked_and_copies_are_not(store: str, q
 
 def test_what_is_finished_counts_before_the_parent_is_given_up(store: str, queries: list[Query]) -> None:
     """S6: a process that opened the map has died before it told the group. The query finds the map, and nothing of its last micro-batch is stuck."""
-    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
-    put(store, PARENT, range(5))
-    query = Query(store, "a")
+    query = query_of_an_exclusive_queue(store, 5)
     queries.append(query)
     assert query.next() == {PARENT: (0, 5)}
     queue = opened(store)
@@ -180,9 +179,7 @@ def test_what_is_finished_counts_before_the_parent_is_given_up(store: str, queri
 
 def test_a_query_that_is_unbound_tries_to_bind_again_until_the_store_answers(store: str) -> None:
     """S6: though its micro-batch runs, and no planner call comes."""
-    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
-    put(store, PARENT, range(10))
-    query = Query(store, "a")
+    query = query_of_an_exclusive_queue(store, 10)
     with patch.object(Planner, "_start_threads"):
         query.next()
     member = query.planner.membership
@@ -201,9 +198,7 @@ def test_a_query_that_is_unbound_tries_to_bind_again_until_the_store_answers(sto
 
 def test_a_query_that_has_ended_does_not_bind_again(store: str) -> None:
     """R2: its other thread had begun a step when the query ended. A member without a process would keep the partitions for its session."""
-    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
-    put(store, PARENT, range(10))
-    query = Query(store, "a")
+    query = query_of_an_exclusive_queue(store, 10)
     with patch.object(Planner, "_start_threads"):
         query.next()
     coordinator = Coordinator(query.planner.membership)
