@@ -25,7 +25,7 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.log import LONG_LOG, table
+from spark_partq.storage.log import LONG_LOG, unnamed
 from spark_partq.storage.log.unnamed import unnamed_files
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.planner import Planner
@@ -38,7 +38,7 @@ from spark_partq.storage.store import Store
 
 PARTITIONS, WRITERS, GROUPS = 8, 2, ("a", "b")
 ROWS = 4 * PARTITIONS
-READ_EVERY, MAINTAIN_EVERY, WARM_UP = 5, 250, 200
+READ_EVERY, MAINTAIN_EVERY, WARM_UP, SAMPLE = 5, 250, 200, 1_000
 # An hour of a queue with a micro-batch a second has 3,600 of them, as has about a minute here. So what is kept for an hour elsewhere
 # is kept for a minute: entries of logs, former files, and what is put together.
 HOUR_MS = 60_000
@@ -78,7 +78,7 @@ def main(
     """Print, for a queue whose messages are removed and for one that keeps them, the last tenth of the micro-batches against earlier ones."""
     out.mkdir(parents=True, exist_ok=True)
     for name in messages:
-        with _short_hours(), tempfile.TemporaryDirectory(prefix="partq-bench-", dir=folder) as place:
+        with short_hours(), tempfile.TemporaryDirectory(prefix="partq-bench-", dir=folder) as place:
             samples = [*run(f"{place}/store", batches, kept=name is Messages.KEPT)]
         (out / f"age-{name}.json").write_text(json.dumps([asdict(sample) for sample in samples]))
         tenth = max(1, len(samples) // 10)
@@ -100,20 +100,21 @@ def _median(samples: Sequence[Sample], what: str) -> float:
 
 
 @contextlib.contextmanager
-def _short_hours() -> Iterator[None]:
+def short_hours() -> Iterator[None]:
+    """What is kept for an hour elsewhere is kept for a minute."""
     short = {
         "delta.logRetentionDuration": "interval 1 minutes",
         "delta.deletedFileRetentionDuration": "interval 2 minutes",
     }
     with (
         mock.patch.object(partition_table, "table_settings", return_value={**LONG_LOG, **short}),
-        mock.patch.object(table, "unnamed_files", lambda log, _, *rest: unnamed_files(log, HOUR_MS, *rest)),
+        mock.patch.object(unnamed, "unnamed_files", lambda log, _, *rest: unnamed_files(log, HOUR_MS, *rest)),
     ):
         yield
 
 
 def run(uri: str, batches: int, kept: bool) -> Iterator[Sample]:
-    """A sample of each thousand micro-batches, but those that warm up."""
+    """A sample of each `SAMPLE` micro-batches, but those that warm up."""
     partq.create_queue(
         uri, "q", "k string, v bigint", key="k", partitions=PARTITIONS, rebalance_delay_ms=0, segment_ms=HOUR_MS
     )
@@ -146,7 +147,7 @@ def _maintenance(uri: str) -> Iterator[Connection]:
 
 
 def _maintain(uri: str, connection: Connection) -> None:
-    with _short_hours():
+    with short_hours():
         while connection.recv():
             began = time.perf_counter()
             partq.maintain(uri, "q")
@@ -178,7 +179,7 @@ def _samples(
             maintenance.send(True)
         if n == WARM_UP:
             times.clear()
-        elif (n - WARM_UP) % 1000 == 0:
+        elif (n - WARM_UP) % SAMPLE == 0:
             yield _sample(uri, n - WARM_UP, times)
             times.clear()
     maintenance.recv()

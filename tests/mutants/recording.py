@@ -35,7 +35,9 @@ SUITES = (
     "tests/storage/log",
     "tests/storage/procedures",
     "tests/storage/queue",
+    "tests/storage/replica",
     "tests/storage/test_rows.py",
+    "tests/storage/test_two_versions.py",
     "tests/testing/test_checker.py",
     "tests/testing/test_log_with_faults.py",
 )

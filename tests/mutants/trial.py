@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
@@ -183,6 +184,7 @@ class _Child:
     def __init__(self, mutant: Mutant, most_s: float) -> None:
         self._mutant, self._most_s, self._began_s = mutant, most_s, time.monotonic()
         self._folder = tempfile.mkdtemp(prefix="mutant-")
+        Path(self._folder).chmod(0o755)  # tests become users without rights, who have to reach their folders
         self._told, self._tells = os.pipe()
         self._process = os.fork()
         if self._process:

@@ -8,6 +8,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import spark_partq as partq
 from assignments import assert_valid, loads, owners
@@ -107,6 +109,21 @@ def test_of_equal_members_the_first_get_more(weights: Floats | None) -> None:
     """Also of so many that a sort that is not stable would mix them."""
     loads = np.repeat([9, 0], 20)
     assert fill(loads, weights, 27).tolist() == [0] * 20 + [2] * 7 + [1] * 13
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.5, 1.0, 2.0, 3.0])), min_size=1, max_size=5),
+    st.integers(0, 12),
+)
+def test_loads_are_as_even_as_the_weights_allow(members: list[tuple[int, float]], how_many: int) -> None:
+    """As if each partition were given to the member for which the sum of load² / weight grows least."""
+    had, weights = np.array([load for load, _ in members]), np.array([weight for _, weight in members])
+    even = had.copy()
+    for _ in range(how_many):
+        even[((2 * even + 1) / weights).argmin()] += 1
+    loads = had + fill(had, weights, how_many)
+    assert loads.sum() == even.sum() and (loads >= had).all()
+    assert (loads**2 / weights).sum() == pytest.approx((even**2 / weights).sum())
 
 
 # ---- wrong input

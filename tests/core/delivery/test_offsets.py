@@ -128,6 +128,11 @@ def test_largest_numbers_of_a_checkpoint() -> None:
         assert found.ranges == {("q", partition): Range(most, most, most)}
 
 
+def test_what_is_wrong_in_a_checkpoint_is_named() -> None:
+    with pytest.raises(partq.CheckpointMismatchError, match=r"of this source \(instance "):
+        StreamOffset.from_json(_checkpoint(instance="../i"))
+
+
 @pytest.mark.parametrize(
     "value",
     [

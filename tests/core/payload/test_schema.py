@@ -17,6 +17,7 @@ from spark_partq.core.payload.schema import (
     check_same_columns,
     forbids_nulls_inside,
     payload_schema,
+    to_json,
     type_name,
 )
 
@@ -169,6 +170,13 @@ def test_whether_there_may_be_nulls_makes_no_other_columns() -> None:
     strict = json.loads(json.dumps(payload_schema(ddl)).replace("true", "false"))
     check_same_columns(payload_schema(ddl), strict, "x", "y")
     assert payload_schema(strict) == payload_schema(ddl)
+
+
+def test_a_schema_is_stored_without_spaces() -> None:
+    """As Spark writes it."""
+    assert to_json(payload_schema("a int")) == (
+        '{"type":"struct","fields":[{"name":"a","type":"integer","nullable":true,"metadata":{}}]}'
+    )
 
 
 def strict_array(strict: bool, element: Any = "long") -> Any:

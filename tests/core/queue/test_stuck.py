@@ -39,6 +39,17 @@ def test_a_copy_that_slept_ends_no_later_one() -> None:
     assert kinds(stuck.finish_copying(second, second, 20)) == ["StuckCopied"]
 
 
+def test_a_replica_that_has_copies_goes_on_copying() -> None:
+    """S6, S7: from the first message that a group wants; not without a copy, nor if the copy is known, or has ended."""
+    state = scale(ready(0), 4, at=9)
+    (fact,) = stuck.go_on_copying(state, 3, 5)
+    assert follow(state, [fact]).copying == 5
+    assert stuck.go_on_copying(state, -1, 5) == ()
+    copying = follow(state, stuck.start_copying(state, 5))
+    assert stuck.go_on_copying(copying, 3, 5) == ()
+    assert stuck.go_on_copying(follow(copying, stuck.finish_copying(copying, copying, 9)), 3, 5) == ()
+
+
 def test_nobody_attaches_or_goes_back_as_the_parent_is_closed() -> None:
     """S6: what every group had acknowledged was measured before."""
     measured = scale(follow(ready(0), decide.attach_group(ready(0), "g", 0)), 4, at=9)

@@ -14,6 +14,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.maintain import maintain
+from spark_partq.storage.queue.clock import differ
 from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
@@ -33,6 +34,11 @@ def wrong_by(seconds: float, monotonic_s: float = 0.0) -> Iterator[None]:
         mock.patch.object(SYSTEM, "monotonic_s", side_effect=lambda: monotonic() + monotonic_s),
     ):
         yield
+
+
+def test_how_much_clocks_differ_is_said_in_seconds() -> None:
+    told = differ(Store("/s"), "q", skew_ms=3_600_000, max_skew_ms=600_000)
+    assert "clock and that of /s differ by 3,600 s, and queue 'q' allows 600 s (max_clock_skew_ms)" in told
 
 
 @pytest.mark.parametrize("by_s", [-YEAR_S, -2 * HOUR_S, 2 * HOUR_S, YEAR_S])

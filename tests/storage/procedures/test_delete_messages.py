@@ -372,7 +372,8 @@ def test_a_key_that_is_none(store: str, key: dict[str, object], told: str) -> No
 
 
 @pytest.mark.parametrize("numbers", [[2, 0], [2, 2]])
-def test_a_file_that_contradicts_its_entry(store: str, numbers: list[int]) -> None:
+@pytest.mark.parametrize("rows_of_a_group", [1, 2])
+def test_a_file_that_contradicts_its_entry(store: str, numbers: list[int], rows_of_a_group: int) -> None:
     """Rows out of order, or two of one number, would be given wrong offsets."""
     make(store, partitions=1)
     fill(store, "abcb")
@@ -382,7 +383,8 @@ def test_a_file_that_contradicts_its_entry(store: str, numbers: list[int]) -> No
     import pyarrow.parquet as pq
 
     rows = pq.read_table(path)
-    pq.write_table(rows.set_column(rows.schema.get_field_index("_row"), "_row", pa.array(numbers)), path)
+    changed = rows.set_column(rows.schema.get_field_index("_row"), "_row", pa.array(numbers))
+    pq.write_table(changed, path, row_group_size=rows_of_a_group)
     with pytest.raises(partq.CorruptTableError, match="not in the order of their numbers"):
         rows_at(store)
     assert np.all(table.index.left <= table.index.rows)

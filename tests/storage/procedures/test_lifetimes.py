@@ -243,6 +243,15 @@ def test_a_column_that_cannot_say_it(store: str) -> None:
     assert partq.list_queues(store) == ["q"] and opened(store).state.settings.message_ttl_column == "t"
 
 
+def test_a_message_still_lives_in_the_last_microsecond(store: str) -> None:
+    make(store, [1_000, None])
+    queue, known = opened(store), lifetimes.Lifetimes()
+    table = queue.table(0)
+    last_us = int(table.index.enqueued_us[0]) + 1_000_000
+    for now_us, found in ((last_us, (2, 0)), (last_us + 1, (0, 1))):
+        assert (known.first_old(queue, table, 0, 2, now_us), known.old_end(queue, table, 0, 2, now_us)) == found
+
+
 @pytest.mark.parametrize("kept", ["discard", "dead_letter"])
 def test_a_clock_that_is_set_right_while_messages_are_looked_at(
     store: str, kept: str, monkeypatch: pytest.MonkeyPatch

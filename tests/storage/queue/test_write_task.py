@@ -13,7 +13,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.slices import Slice
-from spark_partq.storage.queue.write_task import RESULT, write_task
+from spark_partq.storage.queue.write_task import RESULT, count_task, write_task
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
 
@@ -42,6 +42,11 @@ def batch(
         queues, numbers, offsets = zip(*source, strict=True)
         columns |= {"queue": queues, "number": pa.array(numbers, pa.int64()), "offset": pa.array(offsets, pa.int64())}
     return pa.RecordBatch.from_pydict(columns)
+
+
+def sources(*rows: Source) -> pa.RecordBatch:
+    """Of rows that are only counted, the messages from which they come."""
+    return batch([0] * len(rows), [0] * len(rows), 0, rows).select(["queue", "number", "offset"])
 
 
 def told(place: Store, batches: Sequence[pa.RecordBatch], wanted: Wanted | None = None) -> list[Any]:
@@ -92,3 +97,16 @@ def test_a_row_of_no_message_of_the_micro_batch(place: Store) -> None:
 
 def test_no_rows(place: Store) -> None:
     assert told(place, []) == [{"read": [0, 0]}]
+
+
+def test_only_what_is_wanted_is_counted() -> None:
+    """Q5: it also tells how far each partition was read, or which row is of no message of the micro-batch."""
+    count = count_task({("p", 0): (0, 10, 3), ("p", 7): (0, 10, 0)})
+    batches = [sources(("p", 0, 2), ("p", 0, 3), ("p", 7, 0)), sources(("p", 0, 4), ("p", 0, 1))]
+    foreign = sources(("p", 7, 1), ("p", 0, 10))
+    for given, results in (
+        (batches, [{"count": 3}, {"end": ["p", 0, 5]}, {"end": ["p", 7, 1]}]),
+        ([], [{"count": 0}]),
+        ([*batches, foreign], [{"foreign": ["p", 0, 10]}]),
+    ):
+        assert [json.loads(text) for found in count(given) for text in found.column(RESULT).to_pylist()] == results

@@ -78,6 +78,15 @@ def test_files_of_merged_facts_are_deleted(table: ReplicaTable) -> None:
     assert ReplicaTable(table.store, "q").refresh() == table.refresh()
 
 
+def test_a_row_that_is_no_fact(table: ReplicaTable) -> None:
+    """The error names the table."""
+    table._rows.append([{"seq": -1, "kind": "Anything", "body": "{}", "by": "", "at": table.store.now()}])
+    with pytest.raises(
+        partq.CorruptTableError, match=r"the replica table of queue 'q' in .*, version 1, holds a row that is no fact"
+    ):
+        ReplicaTable(table.store, "q").refresh()
+
+
 def test_a_look_reads_what_is_new(table: ReplicaTable, read: list[str]) -> None:
     jump(table, range(5))
     other = ReplicaTable(table.store, "q")
