@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.storage.procedures import promote as promoting
 from spark_partq.storage.procedures.inactive import await_inactive
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import attach_group, open_queue
@@ -16,6 +18,7 @@ from spark_partq.storage.replica.group_copies import replica_of
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.replicas import group_of, put, table, there_fixture  # noqa: F401
+from tests.scaled import Crash
 from tests.storage.procedures.test_pattern import Query, create, looks_always  # noqa: F401
 
 
@@ -112,6 +115,25 @@ def test_a_group_is_used_where_one_of_its_queues_was_promoted(store: str, there:
         await_inactive(Store.at(there), group_of(there))
     lost(store)
     partq.promote(there, "q")
+    assert replica_of(group_of(there)) is None
+
+
+def test_a_group_is_not_copied_once_the_promotion_of_one_of_its_queues_has_begun(store: str, there: str) -> None:
+    """The promotion closes the group's tables as they are. Here it is interrupted before that."""
+    for name in ("p", "q"):
+        create(store, name)
+    consumer = Consumer(store, "a", queues=("p", "q"))
+    consumer.beat()
+    for name in ("p", "q"):
+        partq.replicate(store, name, there)
+    with mock.patch.object(promoting, "_close", side_effect=Crash), pytest.raises(Crash):
+        partq.promote(there, "p")
+    consumer.ack(0, 3, queue="q")
+    put(store, 0, [5], queue="q")
+    copy = files(f"{there}/groups")
+    assert partq.replicate(store, "q", there).lag == {0: 0}
+    assert files(f"{there}/groups") == copy
+    partq.promote(there, "p")
     assert replica_of(group_of(there)) is None
 
 
