@@ -32,7 +32,7 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
-from spark_partq.storage.queue import partition_table
+from spark_partq.storage.queue import partition_table, table_spec
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
@@ -108,6 +108,7 @@ def short_hours() -> Iterator[None]:
     }
     with (
         mock.patch.object(partition_table, "table_settings", return_value={**LONG_LOG, **short}),
+        mock.patch.object(table_spec, "table_settings", return_value={**LONG_LOG, **short}),
         mock.patch.object(unnamed, "unnamed_files", lambda log, _, *rest: unnamed_files(log, HOUR_MS, *rest)),
     ):
         yield

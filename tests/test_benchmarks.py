@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -10,12 +11,15 @@ import pytest
 from benchmarks import age, large, steps
 from benchmarks.report import Figure
 from spark_partq.storage.store import Store
+from tests.helpers import opened
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_old_queues(store: str, kept: bool) -> None:
     with mock.patch.multiple(age, SAMPLE=60, WARM_UP=20, MAINTAIN_EVERY=20), age.short_hours():
         (sample,) = age.run(store, 60, kept)
+    (settings,) = {json.dumps(dict(table._log.snapshot.metadata.configuration)) for table in opened(store).partitions}
+    assert "1 minutes" in settings and "2 minutes" in settings
     assert sample.batches == 60
     assert (sample.live_files == 80 * age.PARTITIONS) is kept
 
