@@ -42,6 +42,10 @@ READ_EVERY, MAINTAIN_EVERY, WARM_UP, SAMPLE = 5, 250, 200, 1_000
 # An hour of a queue with a micro-batch a second has 3,600 of them, as has about a minute here. So what is kept for an hour elsewhere
 # is kept for a minute: entries of logs, former files, and what is put together.
 HOUR_MS = 60_000
+SHORT_LOG = {
+    "delta.logRetentionDuration": "interval 1 minutes",
+    "delta.deletedFileRetentionDuration": "interval 2 minutes",
+}
 SAMPLES_OF_AN_HOUR = 5  # at most
 _UNLIMITED = Limits()
 
@@ -101,14 +105,11 @@ def _median(samples: Sequence[Sample], what: str) -> float:
 
 @contextlib.contextmanager
 def short_hours() -> Iterator[None]:
-    """What is kept for an hour elsewhere is kept for a minute."""
-    short = {
-        "delta.logRetentionDuration": "interval 1 minutes",
-        "delta.deletedFileRetentionDuration": "interval 2 minutes",
-    }
+    """Within it, queues that are created and maintained keep things for `HOUR_MS`."""
+    settings = {**LONG_LOG, **SHORT_LOG}
     with (
-        mock.patch.object(partition_table, "table_settings", return_value={**LONG_LOG, **short}),
-        mock.patch.object(table_spec, "table_settings", return_value={**LONG_LOG, **short}),
+        mock.patch.object(partition_table, "table_settings", return_value=settings),
+        mock.patch.object(table_spec, "table_settings", return_value=settings),
         mock.patch.object(unnamed, "unnamed_files", lambda log, _, *rest: unnamed_files(log, HOUR_MS, *rest)),
     ):
         yield

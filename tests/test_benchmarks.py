@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -18,8 +17,10 @@ from tests.helpers import opened
 def test_old_queues(store: str, kept: bool) -> None:
     with mock.patch.multiple(age, SAMPLE=60, WARM_UP=20, MAINTAIN_EVERY=20), age.short_hours():
         (sample,) = age.run(store, 60, kept)
-    (settings,) = {json.dumps(dict(table._log.snapshot.metadata.configuration)) for table in opened(store).partitions}
-    assert "1 minutes" in settings and "2 minutes" in settings
+    for table in opened(store).partitions:
+        settings = table._log.snapshot.metadata.configuration
+        assert settings["delta.logRetentionDuration"] == "interval 1 minutes"
+        assert settings["delta.deletedFileRetentionDuration"] == "interval 2 minutes"
     assert sample.batches == 60
     assert (sample.live_files == 80 * age.PARTITIONS) is kept
 

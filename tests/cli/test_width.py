@@ -111,7 +111,7 @@ def test_everything_fits(run: Command, tmp_path: Path, monkeypatch: pytest.Monke
             0, 3, queue=orders
         )
     left = {name for name, _ in commands.commands(typer.Context(commands.COMMAND))} - WITHOUT
-    seen = ""
+    seen, stores = "", (str(tmp_path / "store"), str(tmp_path / "there"))
     for line in LINES.strip().splitlines():
         if line == "FILL":
             fill("store", 2, 5, orders)
@@ -124,8 +124,8 @@ def test_everything_fits(run: Command, tmp_path: Path, monkeypatch: pytest.Monke
         told = run(*words) if "--store" in words else run("--store", "store", *words)
         prose = [one for one in (told.out + told.err).splitlines() if not one.startswith("error: ")]
         assert prose, (line, told)
-        for one in prose:
-            assert cell_len(one) <= 80, (line, one)
+        for one in prose:  # a path is not cut: one that is too long has a line for itself
+            assert cell_len(one) <= 80 or one.strip(" ,:") in stores, (line, one)
         for name in NAMES.values():
             assert told.out.count(name[:12]) == told.out.count(name), (line, name)
         left -= {name for name in left if line.removeprefix("--store there ").startswith(name)}

@@ -9,7 +9,7 @@ import pytest
 
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log.entries import Metadata, protocol_of
-from tests.storage.log.damage import ADD, INFO, REMOVE
+from tests.storage.log.damage import ADD, INFO, PROTOCOL, REMOVE
 from tests.storage.log.tables import entry_path, fresh, made
 
 PLAIN, NTZ = "timestamp", "timestamp_ntz"
@@ -39,7 +39,7 @@ def struct(type_: Any) -> Any:
 def test_a_type_that_not_every_reader_knows(outer: Any, inner: Any) -> None:
     """At any depth. https://github.com/delta-io/delta/blob/master/PROTOCOL.md#timestamp-without-timezone-timestampntz"""
     plain, needs = (protocol_of(Metadata("x", json.dumps(struct(outer(inner(t)))), (), {}, 0)) for t in (PLAIN, NTZ))
-    assert plain == {"minReaderVersion": 1, "minWriterVersion": 2}
+    assert plain == PROTOCOL
     features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
     assert needs == {"minReaderVersion": 3, "minWriterVersion": 7, **features}
 
