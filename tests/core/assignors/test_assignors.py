@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from assignments import assert_valid, loads, owners
 from spark_partq.core.assignors import BUILTIN, Member, assign, target
+from spark_partq.core.assignors.cycle_cancelling import _is_clearly_optimal
 from spark_partq.core.assignors.model import Floats
+from spark_partq.core.assignors.stealing import _amounts
 from spark_partq.core.assignors.water_filling import fill
 from spark_partq.core.errors import InvalidArgumentError, UnknownAssignorError
 
@@ -109,6 +111,18 @@ def test_of_equal_members_the_first_get_more(weights: Floats | None) -> None:
     """Also of so many that a sort that is not stable would mix them."""
     loads = np.repeat([9, 0], 20)
     assert fill(loads, weights, 27).tolist() == [0] * 20 + [2] * 7 + [1] * 13
+
+
+def test_one_more_is_not_enough_to_be_stolen_from() -> None:
+    """A thief without a partition that could take one of the first member, which has only one more."""
+    loads, offered = np.array([1, 2, 0, 2]), np.array([1, 2, 0, 1])
+    assert _amounts(loads, offered, 0).tolist() == [0, 1, 0, 0]
+
+
+def test_what_is_clearly_optimal() -> None:
+    """Even loads alone are not: each member could keep what it had."""
+    had = np.array([[2, 0], [0, 2]])
+    assert _is_clearly_optimal(had, had) and not _is_clearly_optimal(np.array([[1, 1], [1, 1]]), had)
 
 
 @given(

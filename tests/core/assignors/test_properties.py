@@ -276,6 +276,15 @@ def test_who_has_nothing_gets_something() -> None:
     assert target(BUILTIN["weighted"], members, {"q": 1}, {("q", 0): "a"}, weighs) == {("q", 0): "a"}
 
 
+def test_of_equally_loaded_members_the_one_with_most_partitions_gives() -> None:
+    """One partition moves; if the other one gave first, two would."""
+    members = [Member(name, ["q"]) for name in "abc"]
+    weighs = dict(zip([("q", number) for number in range(6)], [3.0, 4.0, 4.0, 1.0, 2.0, 2.0], strict=True))
+    current = dict(zip(weighs, "ccaaba", strict=True))
+    full = target(BUILTIN["weighted"], members, {"q": 6}, current, weighs)
+    assert {place: full[place] for place in weighs if full[place] != current[place]} == {("q", 5): "b"}
+
+
 def test_the_greatest_load_is_placed_first() -> None:
     members = [Member("a", ["q"], weight=2.0), Member("b", ["q"])]
     weighs = {("q", 0): 1.0, ("q", 1): 9.0, ("q", 2): 4.0, ("q", 3): 3.0}

@@ -8,6 +8,7 @@ import pytest
 
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
+from spark_partq.core.group.facts import Status
 from spark_partq.core.group.observer import MAX_STEP_MS, Observer
 from tests.core.group.groups import Decided, at
 
@@ -74,6 +75,19 @@ def test_a_holddown_is_over_after_its_delay() -> None:
     assert due == [(now, HolddownOver(group.state.status_seq)) for now in (1_000, 1_100, 1_200)]
     group.over()
     assert not [e for e in observer.due(group.state, group.acks, 1_300) if isinstance(e, HolddownOver)]
+
+
+def test_a_holddown_that_begins_later_has_its_whole_delay() -> None:
+    """R5: what the observer watched before does not count, and a clock that stands still adds nothing."""
+    group = pair(delay_ms=1_000)
+    group.over()
+    group.release()
+    observer = Observer()
+    assert list(watch(group, observer, 1_000)) == []
+    group.leave("b")
+    assert group.state.status is Status.HOLDDOWN
+    assert all(observer.due(group.state, group.acks, 1_000) == [] for _ in range(1_100))
+    assert next(watch(group, observer, 1_000, 1_100))[0] == 2_000
 
 
 def test_changes_do_not_restart_the_holddown() -> None:

@@ -189,7 +189,9 @@ def test_all_clients_bind_again(before: tuple[int, int], after: tuple[int, int])
             group.join(name)
     settle(group)
     group.resize(*after)
-    assert group.kinds().count(Kind.MEMBER_LEFT) == 2
+    left = [fact.cause for fact in group.facts if fact.kind == Kind.MEMBER_LEFT]
+    became = "became exclusive" if after[1] == 0 else "became partitioned"
+    assert len(left) == 2 and all(became in cause for cause in left)
     assert not group.state.members and group.state.status is Status.READY
     assert all(own.state is PartitionState.UNASSIGNED for own in group.state.partitions.values())
     group.join("a")

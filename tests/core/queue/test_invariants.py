@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_partq.core.invariants import InvariantError
-from spark_partq.core.queue import decide, replicas
+from spark_partq.core.queue import decide, invariants, replicas
 from spark_partq.core.queue import state as queue_state
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.invariants import check, check_state
@@ -88,6 +88,15 @@ def test_a_step_that_must_not_be(why: str, state: Callable[[], QueueState], kind
     assert after is not None
     with pytest.raises(InvariantError, match=why):
         check(before, after, facts)
+
+
+def test_a_reset_that_was_announced_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the replay forgot it."""
+    before = replace(ready(), resets={"g": 2, "h": 1})
+    after = replace(before, resets={"g": 1, "h": 1}, revision=before.revision + 1)
+    monkeypatch.setattr(invariants, "replay", lambda *_: after)
+    with pytest.raises(InvariantError, match="reset 2 of group g was announced, and is forgotten"):
+        check(before, after, decide.set_ingress(before, False))
 
 
 def test_a_cut_below_the_end_of_what_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from spark_partq.core import format
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.invariants import InvariantError
-from spark_partq.core.replica import decide
+from spark_partq.core.replica import decide, invariants
 from spark_partq.core.replica.decide import Facts
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 from spark_partq.core.replica.invariants import check, check_state
@@ -99,6 +99,14 @@ def test_nothing_is_copied_to_what_takes_over(state: Callable[[], ReplicaState])
         ReplicaError, match=r"took over from queue 'q'; use that store|pass force to cancel its promotion"
     ):
         decide.remove(state(), "id")
+
+
+def test_a_jump_that_was_announced_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the replay forgot it."""
+    state, forgetful = follow(following(), decide.announce_jump(following(), *JUMP)), following()
+    monkeypatch.setattr(invariants, "replay", lambda *_: forgetful)
+    with pytest.raises(InvariantError, match=r"jumps of \['queues/q/control'\] that were announced are forgotten"):
+        check(state, forgetful, [ReplicaFact("FormatRaised", {})])
 
 
 def test_who_follows_again_keeps_what_it_knows() -> None:

@@ -25,6 +25,7 @@ from tests.storage.log.tables import (
     age,
     aged_log,
     assert_same,
+    checkpoint_path,
     count,
     entries,
     entry_path,
@@ -58,6 +59,21 @@ def test_a_clean_up_that_slept_deletes_nothing_more(files: MemoryFiles, monkeypa
         cleaner.log.write_checkpoint()
         assert len(deleted) == n and deleted == sorted(deleted)
     assert_same(fresh(files), expected)
+
+
+@pytest.mark.parametrize("older_ms", [0, 1])
+def test_what_is_as_old_as_the_retention_stays(files: MemoryFiles, older_ms: int) -> None:
+    """To the millisecond, beside the newest checkpoint."""
+    writer = made(files, 3)
+    writer.checkpoint()
+    stored = stored_files(files)
+    newest_ns = stored[checkpoint_path(3)][1]
+    for version in range(4):
+        data, _ = stored[entry_path(version)]
+        stored[entry_path(version)] = data, newest_ns - (HOUR_MS + older_ms) * 1_000_000
+    put_back(files, stored)
+    handle(files).log.clean_up(HOUR_MS)
+    assert entries(files) == ([3] if older_ms else [0, 1, 2, 3])
 
 
 def test_commits_clean_up_once_in_so_many_versions(files: MemoryFiles) -> None:

@@ -56,3 +56,5 @@ def test_the_first_entry_says_that_the_table_was_created(files: MemoryFiles) -> 
     made(files)
     first = json.loads(files.read(entry_path(0)).splitlines()[0])
     assert first["commitInfo"]["operation"] == "CREATE TABLE"
+    created_ms = fresh(files).metadata.created_ms  # type: ignore[union-attr]
+    assert created_ms is not None and abs(created_ms - first["commitInfo"]["timestamp"]) < 60_000

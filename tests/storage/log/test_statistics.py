@@ -28,6 +28,11 @@ def test_statistics_that_are_cut_short_tell_nothing(written: str) -> None:
     assert {told(written[:end]) for end in range(len(written))} == {None}
 
 
+def test_statistics_of_another_writer() -> None:
+    """With spaces, which the short way does not know."""
+    assert [told(json.dumps({"numRecords": count})) for count in (0, 7, -1)] == [0, 7, None]
+
+
 def test_damaged_statistics_tell_what_their_json_does() -> None:
     rng = random.Random(1)
     for _ in range(20_000):

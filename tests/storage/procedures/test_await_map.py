@@ -72,6 +72,7 @@ def test_a_map_that_does_not_come(
         f"the change waits for {BUSY.what} (3 left)", "spark-partq scale q 3", "Of a single append some rows may be in", "Nothing of its batch is lost",
     ):  # fmt: skip
         assert part in text
+    assert text.endswith("spark-partq scale q 3")
     (warning,) = caplog.messages
     assert "ann@north" in warning and BUSY.what in warning
     assert clock.pauses[:8] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0] and max(clock.pauses) == 1.0

@@ -88,6 +88,31 @@ def test_a_member_beats_while_its_planner_is_not_called(store: str) -> None:
         planner.next(StreamOffset("g", "a", {}, {}), Limits())
         before = beats(store)
         eventually(lambda: beats(store) >= before + 3, "heartbeats")
+        assert {"partq-heartbeats", "partq-coordinator"} <= {thread.name for thread in threading.enumerate()}
+    finally:
+        planner.leave()
+
+
+def test_a_heartbeat_that_fails_is_not_the_last(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next one comes all the same, and the log says which group's heartbeat failed."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    planner = Planner(ConsumerSettings(Store(store), ("q",), session_timeout_ms=600), "g", "a")
+    beat, failed = Membership.beat, threading.Event()
+
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(Membership, "beat", beat)
+        failed.set()
+        raise OSError("the disk is full")
+
+    try:
+        planner.next(StreamOffset("g", "a", {}, {}), Limits())
+        monkeypatch.setattr(Membership, "beat", fail)
+        assert failed.wait(60)
+        before = beats(store)
+        eventually(lambda: beats(store) >= before + 2, "heartbeats")
+        assert "group g: OSError: the disk is full" in caplog.messages
     finally:
         planner.leave()
 

@@ -142,6 +142,16 @@ def test_for_one_message_one_file_is_read(store: str, monkeypatch: pytest.Monkey
     query.leave()
 
 
+def test_the_search_ends_where_it_shall(store: str, later: Later) -> None:
+    """Also if the lifetimes of later messages are known."""
+    make(store, [1_000] * 5 + [None])
+    later(_MINUTE_S)
+    queue, seen, now_us = opened(store), lifetimes.Lifetimes(), 1000 * Store(store).now_ms()
+    table = queue.table(0)
+    assert seen.first_old(queue, table, 1, 6, now_us) == 1
+    assert [seen.old_end(queue, table, 1, end, now_us) for end in (4, 6)] == [4, 5]
+
+
 def test_messages_that_retention_removed_are_in_nobodys_way(store: str) -> None:
     """Q8: what is too old behind them is left out as ever, and later messages come."""
     make(store, [], retention_ms=3_600_000)

@@ -131,6 +131,7 @@ def test_names_of_one_place_in_a_bucket() -> None:
         assert same_place(store, uri)
     for uri in ("s3://c/store", "gs://b/store", "s3://b/store-2", "/b/store"):
         assert not same_place(store, uri)
+    assert same_place(Store.over(MemoryFilesElsewhere(), uri="abfss://c@a/store"), "abfs://c@a/store/")
 
 
 def test_a_dead_message_queue_whose_primary_was_moved(store: str, there: str) -> None:

@@ -14,7 +14,7 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.events import Leave
 from spark_partq.storage.files.memory import MemoryFiles
-from spark_partq.storage.group.handle import Group
+from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.consume import between_calls
 from spark_partq.storage.procedures.consume.membership import Membership
@@ -242,6 +242,15 @@ def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.Mon
         assert all(loads[number] > 500 for number in busy) and len(loads) == 4
     finally:
         planner.leave()
+
+
+def test_the_history_says_which_instance_decided(store: str) -> None:
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
+    query = Query(store, "a")
+    query.next()
+    query.leave()
+    kinds = {row["kind"]: row["by"] for row in open_group(Store(store), "g").history()}
+    assert {"MemberJoined", "Granted", "MemberLeft"} <= kinds.keys() and {*kinds.values()} == {"a"}
 
 
 def test_what_the_group_knows_of_its_queues_is_no_news(store: str) -> None:

@@ -108,7 +108,7 @@ def test_promote_without_the_primary(queue: str, there: str) -> None:
     put(queue, 0, [5])
     away = take_away(queue)
     found = promote(Store.at(there), "q")
-    assert not found.fenced and queue in found.problem
+    assert found.fenced is False and queue in found.problem
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promote(Store.at(there), "q")
     assert put(there, 0, [50]) == 5

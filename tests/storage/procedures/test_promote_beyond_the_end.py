@@ -45,7 +45,7 @@ def test_a_group_goes_on_at_the_end(store: str, there: str, floors: bool, first:
     group = group_of(there)
     assert (group.position(place), group.delivered(place)) == (10, 10)
     (moved,) = [fact for fact in group.history() if fact["kind"] == "PositionReset"]
-    assert (moved["partition"], moved["offset"]) == (0, 10)
+    assert (moved["partition"], moved["offset"], moved["flow"], moved["instance"]) == (0, 10, "i/0", "i")
     assert moved["cause"] == "the replica was promoted, which does not have what the group had read of its primary"
     put(there, 0, range(500, 600), "q")
     reader = Consumer(there, "i", queues=("q",))

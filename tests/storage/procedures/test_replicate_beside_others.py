@@ -13,6 +13,7 @@ from spark_partq.storage.procedures.delete import delete_queue
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
 from tests.clocks import no_grace
@@ -79,6 +80,23 @@ def test_a_control_table_is_cleaned_up_past_the_copy(
     shutil.rmtree(queue)
     promote(Store.at(there), "q")
     assert faults(there) == []
+
+
+def test_a_resize_after_a_pass_has_read_the_map(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: it copies the facts of the new map by the state after them, which explains its seals."""
+    sync(queue, there)
+    capture = Replicator._capture
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(Replicator, "_capture", capture)
+        partq.scale(queue, "q", 4)
+        steps, state = capture(*arguments)
+        assert steps and state == queue_state(Store.at(queue), "q")
+        return steps, state
+
+    monkeypatch.setattr(Replicator, "_capture", late)
+    sync(queue, there)
+    assert_equal(queue, there)
 
 
 def test_a_pass_that_slept_leaves_a_newer_queue_alone(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,8 @@ def test_what_is_told_of_two_queues(store: str) -> None:
     partq.create_queue(store, "a", "v long", partitions=1)
     put(store, 0, range(5), queue="a")
     b = Consumer(store, "b", queues=("q", "a"))
+    with pytest.raises(InvalidArgumentError, match=r"does not read queue 's'; it reads a, q$"):
+        reset_offsets(Store(store), "g", "earliest", ["s"])
     b.ack(0, 4, queue="a")
     b.leave()
     found = reset_offsets(Store(store), "g", "latest", ["q", "a", "q"])

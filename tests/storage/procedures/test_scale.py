@@ -268,6 +268,8 @@ def test_what_is_refused(store: str) -> None:
             partq.scale(store, "q", count)  # type: ignore[arg-type]
     with pytest.raises(partq.InvalidArgumentError, match="live, drain, delete"):
         partq.scale(store, "q", 3, "gently")  # type: ignore[arg-type]
+    with pytest.raises(partq.InvalidArgumentError, match="timeout_s=-1 is no number of seconds of at least 0"):
+        partq.scale(store, "q", 3, timeout_s=-1)
     with pytest.raises(partq.QueueNotFoundError):
         partq.scale(store, "p", 3)
     with pytest.raises(partq.InvalidArgumentError, match="2 partitions already"):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.records import KEPT_MS, BatchRecord
+from spark_partq.storage.group.control import MERGE_AFTER
 from spark_partq.storage.log import Conflict, DeltaLog
+from tests.groups import Consumer
 from tests.helpers import new_file, opened, put
 
 
@@ -36,6 +41,23 @@ def test_a_removal_that_loses_a_race(queue: str, monkeypatch: pytest.MonkeyPatch
     table = opened(queue).partitions[0]
     assert table.remove(until) == 3
     assert ends == [[3], [3, 5]] and (table.first_offset, table.next_offset) == (3, 5)
+
+
+def test_a_removal_tells_what_was_removed(queue: str) -> None:
+    """Of messages, and of facts that were merged: Delta's readers then know its size and partition without the entries before."""
+    put(queue, 0, range(3))
+    opened(queue).partitions[0].remove(lambda _: 1)
+    for _ in range(MERGE_AFTER):
+        Consumer(queue, "a").leave()
+    for folder in ("queues/q/partitions/partition=0", "groups/g/control"):
+        entries = sorted(Path(queue, folder, "_delta_log").glob("*.json"))
+        actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+        added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
+        removed = [action["remove"] for action in actions if "remove" in action]
+        assert removed
+        for remove in removed:
+            add = added[remove["path"]]
+            assert (remove["size"], remove["partitionValues"]) == (add["size"], add["partitionValues"])
 
 
 def test_only_the_sinks_that_are_named_are_forgotten(queue: str) -> None:

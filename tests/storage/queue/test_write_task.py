@@ -12,6 +12,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
 from spark_partq.storage.queue.slices import Slice
 from spark_partq.storage.queue.write_task import RESULT, count_task, write_task
 from spark_partq.storage.store import Store
@@ -49,8 +50,10 @@ def sources(*rows: Source) -> pa.RecordBatch:
     return batch([0] * len(rows), [0] * len(rows), 0, rows).select(["queue", "number", "offset"])
 
 
-def told(place: Store, batches: Sequence[pa.RecordBatch], wanted: Wanted | None = None) -> list[Any]:
-    task = write_task(place, "q", SCHEMA.names, ["k"], False, wanted)
+def told(
+    place: Store, batches: Sequence[pa.RecordBatch], wanted: Wanted | None = None, sorted_input: bool = False
+) -> list[Any]:
+    task = write_task(place, "q", SCHEMA.names, ["k"], sorted_input, wanted)
     return [json.loads(text) for found in task(batches) for text in found.column(RESULT).to_pylist()]
 
 
@@ -71,6 +74,13 @@ def test_a_file_for_each_partition(place: Store) -> None:
     results = told(place, batches)
     assert files(place, results) == [(0, 6, [2, 4]), (2, 5, [1, 3, 5])]
     assert results[2:] == [{"read": [5, sum(each.nbytes for each in batches)]}]
+
+
+@pytest.mark.parametrize(("second", "sorted_input", "count"), [(1, False, 1), (2, False, 2), (2, True, 1)])
+def test_a_task_that_reads_two_input_partitions(place: Store, second: int, sorted_input: bool, count: int) -> None:
+    """Q3: where it passes over one, which another task reads, its files end; not if the rows are sorted already."""
+    batches = [batch([1, 2], [0, 0], 0), batch([3], [0], second << SOURCE_SHIFT)]
+    assert len(files(place, told(place, batches, sorted_input=sorted_input))) == count
 
 
 def test_only_what_is_wanted_is_written(place: Store) -> None:
