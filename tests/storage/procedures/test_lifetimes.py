@@ -142,7 +142,7 @@ def test_for_one_message_one_file_is_read(store: str, monkeypatch: pytest.Monkey
     query.leave()
 
 
-def test_the_search_ends_where_it_shall(store: str, later: Later) -> None:
+def test_a_search_does_not_go_past_its_end(store: str, later: Later) -> None:
     """Also if the lifetimes of later messages are known."""
     make(store, [1_000] * 5 + [None])
     later(_MINUTE_S)

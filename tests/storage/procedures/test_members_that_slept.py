@@ -80,6 +80,27 @@ def test_a_query_with_a_pattern_attaches_no_deleted_group(
         assert [queue.name for queue in group_state(store).queues.values()] == ["q"]
 
 
+def test_a_query_whose_session_is_over_attaches_its_group_to_nothing(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q8: the other members do not read what matches its pattern. It reads the new queue once it has joined again."""
+    create(store, "p", "q")
+    query = Query(store, "a", queues=(), queue_pattern="[pqr]")
+    assert query.next()
+    create(store, "r")
+    monkeypatch.setattr(Subscription, "check_is_due", lambda _: True)
+
+    def meanwhile() -> None:
+        end_session(store, "a")
+        Consumer(store, "b", queues=("q",))
+
+    once_before(monkeypatch, "listed", meanwhile)
+    query.next()
+    assert attached(store) == {"p": {"g": 0}, "q": {"g": 0}, "r": {}}
+    query.next()
+    assert attached(store)["r"] == {"g": 0} and set(group_state(store).members) == {"a", "b"}
+
+
 def test_a_query_that_joins_again_does_not_make_its_group_again(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q8: the group was deleted after the query had found that its session is over. Who starts a query begins at `startingOffsets`."""
     create(store, "q")

@@ -14,6 +14,7 @@ from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.replica import decide
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import primary as primaries
 from spark_partq.storage.procedures import promote as promotions
 from spark_partq.storage.procedures import remove_replica as removals
@@ -23,9 +24,11 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
+from tests.groups import Consumer
 from tests.replicas import (
     Crash,
     faults,
+    log_names,
     put,
     queue_fixture,  # noqa: F401
     sync,
@@ -150,6 +153,26 @@ def test_a_promotion_that_wakes_up_after_the_next_one(
     state = queue_state(Store.at(there), "q")
     assert (state.fenced_by, state.replicas) == (third, (third,))
     assert [table(there, n).fenced for n in range(2)] == [True, True]
+
+
+def test_what_groups_were_given_is_not_written_after_the_promotion(
+    queue: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S7: it slept before it wrote that; another process has ended it, and the group is in use."""
+    put(queue, 0, range(3))
+    Consumer(queue, "a").ack(0, 1)
+    sync(queue, there)
+    os.rename(queue, f"{queue}-lost")
+    written = []
+
+    def meanwhile() -> None:
+        promote(Store.at(there), "q")
+        written.append(log_names(there, "groups/g/acks"))
+
+    once_before(monkeypatch, Group, "acknowledge", meanwhile)
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promote(Store.at(there), "q")
+    assert written == [log_names(there, "groups/g/acks")]
 
 
 def test_a_cancelled_promotion_knows_the_others(two: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
