@@ -97,6 +97,25 @@ def test_producer_that_finishes_a_batch_of_the_queue_of_before(place: Store) -> 
     check_sound(place, 1)
 
 
+def test_producer_whose_manifest_went_with_the_queue_of_before(place: Store) -> None:
+    """Q5: the batch is not taken for one that is in, also where it costs a request to see that the table is another one."""
+    make(place, 1)
+    with mock.patch.object(Producer, "_commit", side_effect=Died), pytest.raises(Died):
+        Sink(place).write(0, messages(0, 5))
+    was_forgotten = Batch.was_forgotten
+
+    def late(*about: Any) -> bool:
+        anew(place, 1)
+        return was_forgotten(*about)
+
+    with (
+        mock.patch.object(Batch, "was_forgotten", late),
+        pytest.raises(partq.QueueNotFoundError, match="created again"),
+    ):
+        Sink(place).write(0, messages(0, 5))
+    check_sound(place, 1)
+
+
 def test_queue_that_is_created_again_within_a_tick_of_the_clock(tmp_path: Path) -> None:
     """The first entries of both have one size and one time; who knows the former one would try again and again to commit the second."""
     store, entry = Store(str(tmp_path / "store")), tmp_path / "store" / LOG / f"{0:020d}.json"

@@ -19,6 +19,8 @@ from tests.storage.procedures.test_added_columns import put
         ("struct<a: int, b: string>", {"a": 1, "b": None}, {"a": 1, "B": "x"}),
         ("struct<a: int, b: string>", {"a": None, "b": None}, {}),
         ("struct<a: int, b: string>", {"a": 1, "b": "x"}, {"a": 1, "b": "x", "tenant": 7}),
+        ("struct<a: int>", {"a": 1}, 1),
+        ("string", "a", {"a": 1}),
         ("decimal(10, 2)", Decimal("1.00"), 1.004),
         ("date", dt.date(2026, 5, 1), dt.datetime(2026, 5, 1, 23, 59)),
         ("timestamp", dt.datetime(2026, 5, 1, tzinfo=dt.UTC), dt.date(2026, 5, 1)),

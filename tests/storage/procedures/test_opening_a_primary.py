@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.storage.procedures import promote as promotions
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.produce import Producer
@@ -74,3 +76,21 @@ def test_who_deletes_dead_messages_is_told_so(store: str, tmp_path: Path) -> Non
     with pytest.raises(partq.QueueFencedError, match="there"):
         partq.delete_messages(store, "q", {"v": 7})
     assert opened(store).partitions[0].index.left.tolist() == [1]
+
+
+def test_a_primary_that_could_not_be_fenced(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could be read, and not written, when its replica was promoted with force."""
+    there = str(tmp_path / "there")
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    put(store, 0, range(5))
+    sync(store, there)
+    with monkeypatch.context() as patch:
+        patch.setattr(promotions, "fence", mock.Mock(side_effect=partq.StoreUnavailableError("no answer")))
+        with pytest.raises(partq.ReplicaError, match="no answer"):
+            partq.promote(there, "q")
+        found = partq.promote(there, "q", force=True)
+    assert found.fenced is False and "no answer" in found.problem
+    assert opened(store).state.fenced_by is None
+    with pytest.raises(partq.QueueFencedError, match="there"):
+        Producer(opened(store)).refresh()
+    assert opened(store).state.fenced_by == there
