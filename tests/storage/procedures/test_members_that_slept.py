@@ -54,17 +54,23 @@ def attached(store: str) -> dict[str, dict[str, int]]:
     return {name: dict(queue_state(Store.at(store), name).groups) for name in ("p", "q", "r")}
 
 
+def about_to_find_r(store: str, monkeypatch: pytest.MonkeyPatch) -> Query:
+    """A query that reads `p` and `q` by a pattern, which the new queue `r` matches, too."""
+    create(store, "p", "q")
+    query = Query(store, "a", queues=(), queue_pattern="[pqr]")
+    assert query.next()
+    create(store, "r")
+    monkeypatch.setattr(Subscription, "check_is_due", lambda _: True)
+    return query
+
+
 @pytest.mark.parametrize("where", ["listed", "queue_changes", "_readable"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_query_with_a_pattern_attaches_no_deleted_group(
     store: str, monkeypatch: pytest.MonkeyPatch, where: str, again: bool
 ) -> None:
     """Q8: it is about to add a queue to its group. No queue may wait for a group that is not there, nor for one whose members do not read it."""
-    create(store, "p", "q")
-    query = Query(store, "a", queues=(), queue_pattern="[pqr]")
-    assert query.next()
-    create(store, "r")
-    monkeypatch.setattr(Subscription, "check_is_due", lambda _: True)
+    query = about_to_find_r(store, monkeypatch)
 
     def meanwhile() -> None:
         end_session(store, "a")
@@ -84,11 +90,7 @@ def test_a_query_whose_session_is_over_attaches_its_group_to_nothing(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Q8: the other members do not read what matches its pattern. It reads the new queue once it has joined again."""
-    create(store, "p", "q")
-    query = Query(store, "a", queues=(), queue_pattern="[pqr]")
-    assert query.next()
-    create(store, "r")
-    monkeypatch.setattr(Subscription, "check_is_due", lambda _: True)
+    query = about_to_find_r(store, monkeypatch)
 
     def meanwhile() -> None:
         end_session(store, "a")

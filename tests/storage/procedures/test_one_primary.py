@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -173,6 +174,19 @@ def test_what_groups_were_given_is_not_written_after_the_promotion(
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promote(Store.at(there), "q")
     assert written == [log_names(there, "groups/g/acks")]
+
+
+def test_what_cannot_be_asked_is_promoted_meanwhile(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: it is removed without force: the fence stays, though there is a number up to which it could be taken back."""
+    sync(queue, there)
+    store, state = Store.at(queue), queue_state(Store.at(queue), "q")
+    os.rename(there, f"{there}-away")
+    begins = partial(primaries.fence, store, state, there, state.replica_ids[there])
+    once_before(monkeypatch, removals, "open_control", begins)
+    with pytest.raises(partq.ReplicaError, match="was promoted and took over from queue 'q'"):
+        remove_replica(store, "q", there)
+    assert queue_state(store, "q").fenced_by == there
+    assert [table(queue, n).fenced for n in range(2)] == [True, True]
 
 
 def test_a_cancelled_promotion_knows_the_others(two: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

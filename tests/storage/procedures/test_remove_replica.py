@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.procedures import primary
-from spark_partq.storage.procedures import remove_replica as removal
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
@@ -42,24 +40,6 @@ def test_remove(queue: str, there: str) -> None:
     assert_equal(queue, there)
     shutil.rmtree(there)
     assert remove_replica(Store.at(queue), "q", there).replicas == ()
-
-
-def test_what_cannot_be_asked_is_promoted_meanwhile(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S7: without force the fence stays, though there is a number up to which it could be taken back."""
-    sync(queue, there)
-    state, open_control = queue_state(Store.at(queue), "q"), removal.open_control
-    os.rename(there, f"{there}-away")
-
-    def late(store: Store, name: str) -> Any:
-        monkeypatch.setattr(removal, "open_control", open_control)
-        primary.fence(store, state, there, state.replica_ids[there])
-        return open_control(store, name)
-
-    monkeypatch.setattr(removal, "open_control", late)
-    with pytest.raises(partq.ReplicaError, match="was promoted and took over from queue 'q'"):
-        remove_replica(Store.at(queue), "q", there)
-    assert queue_state(Store.at(queue), "q").fenced_by == there
-    assert [table(queue, n).fenced for n in range(2)] == [True, True]
 
 
 @pytest.mark.parametrize("first", ["append", "scale", "delete messages"])
