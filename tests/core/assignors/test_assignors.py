@@ -176,6 +176,13 @@ def test_unknown_assignor() -> None:
     assert e.value.params == {"assignor": "stiky"}
 
 
+def test_weighted_moves_no_partition_without_load() -> None:
+    """K1: it would make neither member's load lower."""
+    current = {("q", 0): "a", ("q", 1): "a", ("q", 2): "b"}
+    loads = {("q", 0): 10.0, ("q", 1): 0.0, ("q", 2): 5.0}
+    assert target(BUILTIN["weighted"], [Member("a", ["q"]), Member("b", ["q"])], {"q": 3}, current, loads) == current
+
+
 # ---- claims
 @pytest.mark.parametrize("assignor", [*STICKY, "balanced", "weighted"])
 def test_the_higher_generation_has_it(assignor: str) -> None:

@@ -92,6 +92,11 @@ def test_no_limit_takes_all() -> None:
     assert not Limits() and Limits(max_files=1)
 
 
+def test_a_limit_of_bytes_takes_a_part_of_a_file() -> None:
+    """Q7: whole files, and of the next one as many rows as the bytes that are left are worth."""
+    assert admit([backlog([(10, 100), (10, 100)])], Limits(max_bytes=150)) == [15]
+
+
 @pytest.mark.parametrize(
     "limits",
     [

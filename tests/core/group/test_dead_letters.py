@@ -63,6 +63,17 @@ def test_a_snapshot_has_the_keys_that_are_held() -> None:
     assert again.held == group.state.held and set(again.held.values()) == {frozenset({3, -(2**63), 7})}
 
 
+def test_a_key_that_is_held_already_is_not_told_again() -> None:
+    """Each fact names only the keys that it adds."""
+    group, incarnation = reading()
+    facts = [
+        *group.do(Skip(at(1), incarnation, 10, 12, "dead", "dead", frozenset({3}))),
+        *group.do(Skip(at(1), incarnation, 12, 13, "dead", "dead", frozenset({3, 7}))),
+    ]
+    assert [json.loads(fact.body or "")["holds"] for fact in facts] == [[3], [7]]
+    assert set(group.state.held.values()) == {frozenset({3, 7})}
+
+
 def test_only_what_lies_at_the_position_is_left_out() -> None:
     group, incarnation = reading()
     for start in (9, 11):

@@ -68,9 +68,10 @@ def test_of_a_queue_that_is_gone_nothing_is_left() -> None:
     state = group.state
     state.held = {"id": frozenset({7}), "another": frozenset({8})}
     state.floors = {at(0): 3, ("another", 0): 4}
+    state.removed = {at(5): (2, 10), ("another", 5): (3, 20)}
     state.replay(GroupFact(Kind.QUEUE_REMOVED, "orders", "id"))
     assert (state.queues, state.partitions, state.held) == ({}, {}, {"another": frozenset({8})})
-    assert state.floors == {("another", 0): 4}
+    assert state.floors == {("another", 0): 4} and state.removed == {("another", 5): (3, 20)}
 
 
 @pytest.mark.parametrize(("partitions", "taken"), [(4096, True), (4097, False)])

@@ -266,6 +266,8 @@ def test_a_reset_is_announced_to_a_queue_that_the_group_is_attached_to() -> None
     told = follow(attached, announce_reset(attached, "g", 1))
     assert told.resets == {"g": 1} and announce_reset(told, "g", 1) == ()
     assert follow(told, announce_reset(told, "g", 3)).resets == {"g": 3}
+    with pytest.raises(ValueError, match="number: reset 1 of group 'g' was announced before"):
+        follow(told, announce_reset(attached, "g", 1))
     assert follow(told, decide.detach_group(told, "g", 1)).resets == {}
     replicated_ = follow(attached, replicas.add_replica(attached, "a"))
     fenced = follow(replicated_, replicas.fence(replicated_, "a"))

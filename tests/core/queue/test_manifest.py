@@ -23,6 +23,7 @@ from spark_partq.core.queue.manifest import (
     parse_name,
 )
 from spark_partq.core.queue.partition_map import PARENT, Generation
+from spark_partq.core.stored import MOST
 
 NAME = ManifestName("shop", 7, 0)
 
@@ -92,8 +93,9 @@ def test_what_is_recorded_under_maps_that_have_ended() -> None:
 def test_names() -> None:
     """They sort as numbers do, and are of no other sink, whatever its name."""
     names = [ManifestName("s", 9, 0), ManifestName("s", 10, 2), ManifestName("s", 10, 11), ManifestName("_stuck", 0, 0)]
+    names.append(ManifestName("s", MOST, 0))
     assert [parse_name(name.file) for name in names] == names
-    assert sorted(names) == [names[3], *names[:3]]
+    assert sorted(names) == [names[3], *names[:3], names[4]]
     assert names[0].file == "s~00000000000000000009.0.json"
 
 

@@ -77,6 +77,7 @@ def test_a_damaged_manifest(store: str) -> None:
     manifests(store)[0].write_bytes(whole[:-9])
     (finding,) = found(store)
     assert finding.startswith("fault: queue q: manifest ") and "Batch 0 of sink 's' cannot be finished" in finding
+    assert "is missing" not in finding, "no field is named that the JSON lacks"
     assert finding.endswith("s~00000000000000000000.0.json from a backup") and "delete" not in finding
 
 

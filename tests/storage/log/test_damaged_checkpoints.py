@@ -144,16 +144,24 @@ def test_commit_infos_in_a_checkpoint_say_nothing(files: MemoryFiles) -> None:
     assert fresh(files).version == 4 and fresh(files).files == expected.files
 
 
+def test_a_checkpoint_of_a_table_without_transactions(files: MemoryFiles) -> None:
+    """Other writers may leave out the column."""
+    busy(files).checkpoint()
+    expected = fresh(files)
+    rewritten(files, lambda whole: whole.drop_columns(["txn"]))
+    assert (fresh(files).files, fresh(files).transactions) == (expected.files, {}) and expected.transactions
+
+
 def test_a_tombstone_need_not_say_of_which_partition_its_file_was(files: MemoryFiles) -> None:
     """That is not the same as a file without a partition."""
 
     def change(whole: pa.Table) -> pa.Table:
         at = whole.schema.get_field_index("remove")
         field, rows = whole.schema.field(at), whole["remove"].to_pylist()
-        shorter = [row and {**row, "partitionValues": None} for row in rows]
+        shorter = [row and {**row, "partitionValues": None, "dataChange": True} for row in rows]
         return whole.set_column(at, field, pa.array(shorter, field.type))
 
     busy(files).checkpoint()
     rewritten(files, change)
     found = handle(files).log.load(tombstones=True).tombstones
-    assert found is not None and found["c"].partition_values is None
+    assert found is not None and found["c"].partition_values is None and found["c"].data_change

@@ -10,7 +10,7 @@ import pytest
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log.entries import Metadata, protocol_of
 from tests.storage.log.damage import ADD, INFO, PROTOCOL, REMOVE
-from tests.storage.log.tables import entry_path, fresh, made
+from tests.storage.log.tables import entry_path, fresh, handle, made
 
 PLAIN, NTZ = "timestamp", "timestamp_ntz"
 
@@ -49,6 +49,15 @@ def test_a_file_of_no_bytes(files: MemoryFiles) -> None:
     for version, actions in enumerate(({"add": {**ADD, "size": 0}}, {"remove": {**REMOVE, "size": 0}}), 1):
         files.put(entry_path(version), f"{INFO}{json.dumps(actions)}\n".encode())
         assert len(fresh(files).files) == (version == 1)
+
+
+def test_a_removal_that_does_not_say_when(files: MemoryFiles) -> None:
+    """Delta's protocol does not require it: the file was removed long ago."""
+    made(files)
+    removed = {name: value for name, value in REMOVE.items() if name != "deletionTimestamp"}
+    files.put(entry_path(1), f"{INFO}{json.dumps({'remove': removed})}\n".encode())
+    found = handle(files).log.load(tombstones=True).tombstones
+    assert found is not None and [tombstone.deleted_ms for tombstone in found.values()] == [0]
 
 
 def test_the_first_entry_says_that_the_table_was_created(files: MemoryFiles) -> None:

@@ -7,6 +7,7 @@ import pytest
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log import vacuum
 from spark_partq.storage.runtime import SYSTEM
+from tests.storage.log.damage import busy
 from tests.storage.log.tables import FOLDER, HOUR_MS, age, count, fresh, handle, made
 
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -35,6 +36,17 @@ def test_wrong_clock(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, by_ms:
     count(right)
     right.checkpoint()
     assert right.log.names().entries == [13]
+
+
+def test_a_removal_in_the_future(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint keeps it from now on, as long as any other one."""
+    wall = SYSTEM.time_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(SYSTEM, "time_ns", lambda: wall() + YEAR_MS * 1_000_000)
+        busy(files)
+    handle(files).checkpoint()
+    tombstones = handle(files).log.load(tombstones=True).tombstones
+    assert tombstones is not None and abs(tombstones["c"].deleted_ms - wall() // 1_000_000) < HOUR_MS
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,9 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import AssignorError
+from spark_partq.core.group.events import LoadsMeasured
 from spark_partq.core.group.facts import PartitionState
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps import rebalancing
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume import between_calls
@@ -213,6 +216,24 @@ def test_an_assignor_that_fails_stops_who_owns_nothing(store: str, planners: lis
     assert owner.next(start, Limits()) is not None
     with pytest.raises(AssignorError, match="it fails"):
         standby.next(start, Limits())
+
+
+def test_an_assignor_that_goes_on_failing_is_logged_once(
+    store: str, planners: list[Planner], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """K1: each error once, however often the group decides again."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    planner = Planner(ConsumerSettings(Store(store), ("q",)), "g", "a")
+    planners.append(planner)
+    planner.next(StreamOffset("g", "a", {}, {}), Limits())
+    coordinator = Coordinator(planner.membership)
+    monkeypatch.setattr(coordinator, "_due", lambda: [LoadsMeasured()])
+    monkeypatch.setattr(GroupState, "assignment_due", True)
+    errors = [AssignorError(text) for text in ("it fails", "it fails", "it fails otherwise")]
+    with mock.patch.object(Membership, "decide", side_effect=errors), caplog.at_level(logging.WARNING, "spark_partq"):
+        for _ in errors:
+            coordinator.step()
+    assert [text.rpartition("it ")[2] for text in caplog.messages] == ["fails", "fails otherwise"]
 
 
 def test_loads_that_cannot_be_evened_out_stop_nobody(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

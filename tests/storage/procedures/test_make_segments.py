@@ -84,6 +84,17 @@ def fill(store: str) -> None:
         commit(store, "z", ago(0) + n)
 
 
+def test_a_queue_that_is_fenced_meanwhile(store: str, tmp_path: Path) -> None:
+    """Its replica has taken over: nothing is put together, and nothing is counted."""
+    fill(store)
+    partq.replicate(store, "q", str(tmp_path / "replica"))
+    queue = opened(store)
+    for table in queue.partitions:
+        table.refresh()
+    assert partq.promote(str(tmp_path / "replica"), "q").fenced
+    assert procedure.make_segments(queue, queue.partitions, queue.store.now_ms()) == 0
+
+
 @pytest.fixture
 def old(store: str) -> str:
     fill(store)

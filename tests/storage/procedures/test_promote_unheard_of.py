@@ -44,6 +44,18 @@ def test_a_group_that_had_only_attached(queue: str, there: str, deleted: bool) -
     assert Consumer(there, "i", group="new").group.delivered(reader.partition_id(1)) == 0, "it began here"
 
 
+def test_a_primary_that_was_deleted_and_created_again(queue: str, there: str) -> None:
+    """S7: the queue of its name is another one, which is neither fenced nor copied."""
+    put(queue, 0, range(5))
+    sync(queue, there)
+    partq.delete_queue(queue, "q")
+    partq.create_queue(queue, "q", "v bigint", partitions=2)
+    put(queue, 0, [7])
+    found = promote(Store.at(there), "q")
+    assert not found.fenced and found.problem == f"queue 'q' in {queue} was deleted and created again"
+    assert put(there, 0, [5]) == 5 and put(queue, 0, [8]) == 1
+
+
 def test_a_partition_of_which_the_replica_has_not_told_the_group(queue: str, there: str) -> None:
     """H4, S7: a group that learns of a partition at the primary after the last pass may have been given what is there."""
     Consumer(queue, "i")

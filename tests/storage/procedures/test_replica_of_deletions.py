@@ -16,10 +16,13 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.log import VACUUMED, DeltaLog
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.replica.table_copy import SPARE_S, TableCopy
+from spark_partq.storage.store import Store
 from tests.clocks import no_grace, wall_clock
 from tests.helpers import opened
+from tests.replicas import clean_log
 from tests.scaled import Sink
 from tests.storage.procedures.test_added_columns import make
 from tests.storage.procedures.test_make_segments import ago, commit, fill, merged, read
@@ -89,6 +92,43 @@ def test_a_pass_that_follows_some_commits_and_then_lacks_a_file(store: str, tmp_
     partq.maintain(store, "q")
     with no_grace():
         assert partq.maintain(store, "q")[0].vacuumed_files
+    partq.replicate(store, "q", replica)
+    before = read(store)
+    partq.promote(replica, "q")
+    assert read(replica) == before
+
+
+def test_the_last_checkpoint_names_a_file_that_is_gone(store: str, tmp_path: Path) -> None:
+    """The pass writes a newer one, and goes on there."""
+    replica = str(tmp_path / "replica")
+    make(store, partitions=1, segment_ms=None)
+    commit(store, "z", ago(2))
+    partq.replicate(store, "q", replica)
+    commit(store, "ab", ago(1))
+    log = LogFolder(Store.at(store), "queues/q/partitions/partition=0")
+    log.write_checkpoint()
+    assert partq.delete_messages(store, "q", {"k": "a"}) == 1
+    with no_grace():
+        assert partq.maintain(store, "q")[0].vacuumed_files == 1
+    last = max(log.names().checkpoints)
+    assert last == 3  # maintenance puts one before it deletes files: here the pass has not seen it
+    log.files.delete(log.checkpoint_path(last))
+    partq.replicate(store, "q", replica)
+    before = read(store)
+    partq.promote(replica, "q")
+    assert read(replica) == before
+
+
+def test_a_pass_after_deletions_from_the_last_file_to_the_first(store: str, tmp_path: Path) -> None:
+    """It takes a checkpoint, whose files do not stand in the order of their messages."""
+    replica = str(tmp_path / "replica")
+    make(store, partitions=1, segment_ms=None)
+    commit(store, "ab", ago(1))
+    commit(store, "cd", ago(0))
+    partq.replicate(store, "q", replica)
+    for key in "ca":
+        assert partq.delete_messages(store, "q", {"k": key}) == 1
+    clean_log(store, "queues/q/partitions/partition=0")
     partq.replicate(store, "q", replica)
     before = read(store)
     partq.promote(replica, "q")

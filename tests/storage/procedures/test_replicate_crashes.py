@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -25,6 +26,7 @@ from tests.helpers import new_file
 from tests.replicas import (
     Crash,
     World,
+    age,
     assert_equal,
     assert_usable,
     crashing,
@@ -162,6 +164,29 @@ while True:
     replicator.sync()
     print(flush=True)
 """
+
+
+def test_a_part_of_a_file_is_copied_again(queue: str, there: str) -> None:
+    """S7: a pass died in the middle of a file."""
+    sync(queue, there)
+    put(queue, 0, range(5))
+    (whole,) = (Path(queue) / "queues/q/partitions/partition=0").glob("*.parquet")
+    part = Path(there) / whole.relative_to(queue)
+    part.write_bytes(whole.read_bytes()[:100])
+    sync(queue, there)
+    assert part.read_bytes() == whole.read_bytes()
+
+
+def test_a_file_that_another_pass_is_about_to_commit(queue: str, there: str) -> None:
+    """S7: it stays while it is young; one of a pass that died is deleted."""
+    sync(queue, there)
+    copy = Replicator(Store.at(queue), "q", there)._copy("queues/q/partitions/partition=0", ("q",))
+    path = Path(there) / copy.folder / "another.parquet"
+    path.write_bytes(b"x")
+    os.utime(path, (path.stat().st_mtime - 60,) * 2)
+    assert copy.tidy() == 0 and path.exists()
+    age(path.parent, path.name)
+    assert copy.tidy() == 1 and not path.exists()
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])

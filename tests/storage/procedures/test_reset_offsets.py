@@ -139,6 +139,11 @@ def test_queues_that_a_group_does_not_read(store: str) -> None:
     assert opened(store).state.resets == {}
 
 
+def test_a_group_that_reads_no_queue_any_more() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"does not read queue 'q'; it reads no queue$"):
+        procedure._queues(mock.Mock(**{"state.queues": {}}), ["q"])
+
+
 def test_what_is_told_of_two_queues(store: str) -> None:
     """By the queues' names and partitions; the history says who did it, and what was asked for."""
     made(store)

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -308,6 +309,17 @@ def test_declared_rows_that_are_not_there(store: Store, groups: NewFile) -> None
         rows(store, replace(groups, rows=60), pa.schema([("v", pa.int64())]))
 
 
+def test_a_column_that_declares_more_than_its_row_group() -> None:
+    """Bad input: a footer may contradict itself."""
+    group = mock.Mock(num_rows=1, total_byte_size=8)
+    small = mock.Mock(num_values=1, total_uncompressed_size=8, total_compressed_size=8)
+    messages.check_group(group, [small])
+    for field in ("total_uncompressed_size", "total_compressed_size"):
+        large = mock.Mock(**{"num_values": 1, "total_uncompressed_size": 8, "total_compressed_size": 8, field: 1 << 40})
+        with pytest.raises(ValueError, match="a row group declares 1,099,511,627,784 bytes and 1 values"):
+            messages.check_group(group, [small, large])
+
+
 def test_large_batches_are_cut(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q6: whatever Spark gives at once, a row group stays small, also where few messages are large."""
     monkeypatch.setattr(messages, "ROW_GROUP_BYTES", 4_000)
@@ -318,6 +330,9 @@ def test_large_batches_are_cut(store: Store, monkeypatch: pytest.MonkeyPatch) ->
     found = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     assert len(found) > 5 and max(group.total_byte_size for group in found) < 10_000
     assert rows(store, file, schema) == values
+    (pair,) = written(store, [pa.RecordBatch.from_pylist([{"v": "x" * 9_000}] * 2, schema)], [[0] * 2])
+    path = Path(store.uri) / partition_folder("q", 0) / pair.path
+    assert pq.read_metadata(path).num_row_groups == 2
 
 
 def test_narrow_rows_do_not_gather(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
