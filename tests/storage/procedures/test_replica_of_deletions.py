@@ -75,6 +75,14 @@ def test_a_persons_messages_go(store: str, tmp_path: Path, died: str) -> None:
     assert keys_on_disk(store) == keys_on_disk(replica) == ["b"]
 
 
+def assert_the_next_pass_has_all(store: str, replica: str) -> None:
+    """What is read there after a promotion is what was read at the primary."""
+    partq.replicate(store, "q", replica)
+    before = read(store)
+    partq.promote(replica, "q")
+    assert read(replica) == before
+
+
 @pytest.mark.parametrize("how", ["deleted", "put together"])
 def test_a_pass_that_follows_some_commits_and_then_lacks_a_file(store: str, tmp_path: Path, how: str) -> None:
     """It goes on at a checkpoint, whose history it compares with that of the version that it has come to."""
@@ -92,10 +100,7 @@ def test_a_pass_that_follows_some_commits_and_then_lacks_a_file(store: str, tmp_
     partq.maintain(store, "q")
     with no_grace():
         assert partq.maintain(store, "q")[0].vacuumed_files
-    partq.replicate(store, "q", replica)
-    before = read(store)
-    partq.promote(replica, "q")
-    assert read(replica) == before
+    assert_the_next_pass_has_all(store, replica)
 
 
 def test_the_last_checkpoint_names_a_file_that_is_gone(store: str, tmp_path: Path) -> None:
@@ -113,10 +118,7 @@ def test_the_last_checkpoint_names_a_file_that_is_gone(store: str, tmp_path: Pat
     last = max(log.names().checkpoints)
     assert last == 3  # maintenance puts one before it deletes files: here the pass has not seen it
     log.files.delete(log.checkpoint_path(last))
-    partq.replicate(store, "q", replica)
-    before = read(store)
-    partq.promote(replica, "q")
-    assert read(replica) == before
+    assert_the_next_pass_has_all(store, replica)
 
 
 def test_a_pass_after_deletions_from_the_last_file_to_the_first(store: str, tmp_path: Path) -> None:
@@ -129,10 +131,7 @@ def test_a_pass_after_deletions_from_the_last_file_to_the_first(store: str, tmp_
     for key in "ca":
         assert partq.delete_messages(store, "q", {"k": key}) == 1
     clean_log(store, "queues/q/partitions/partition=0")
-    partq.replicate(store, "q", replica)
-    before = read(store)
-    partq.promote(replica, "q")
-    assert read(replica) == before
+    assert_the_next_pass_has_all(store, replica)
 
 
 @pytest.mark.parametrize(
