@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import statistics
 import tempfile
 import time
 import uuid
@@ -19,10 +18,11 @@ from typing import Annotated
 from unittest import mock
 
 import typer
+from deltalake import DeltaTable
 
 import spark_partq as partq
 from benchmarks.peak import peak_kb
-from benchmarks.report import Figure, at_most, known, show
+from benchmarks.report import Figure, at_most, in_turn, known, median, show, spread
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.queue.manifest import NewFile
@@ -33,7 +33,7 @@ from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.store import Store
+from spark_partq.storage.store import Store, partition_folder
 
 COLUMNS, KEY = "id bigint, k string, body string", "k"
 STATS = '{"numRecords": 1000, "minValues": {"id": 0}, "maxValues": {"id": 1000000}}'  # of any file
@@ -70,28 +70,43 @@ def many_partitions(store: Store, partitions: int) -> Iterator[Figure]:
     _commit(store, "q", partitions)
     yield known(f"plan news of each partition, s, {told}", "", _seconds(lambda: reader.read(partitions)))
     yield known(
-        f"look and find nothing, s, {told}", "", statistics.median(_seconds(lambda: reader.read(0)) for _ in range(5))
+        f"look and find nothing, s, {told}", "", median(_seconds(lambda: reader.read(0)) for _ in range(5))
     )
     yield known(f"acknowledged by then, s, {told}", "", _seconds(lambda: _await_depth(store, 0)))
     reader.planner.leave()
     yield known(f"peak of this process, MB, {told}", "", peak_kb() / 1000)
 
 
-def long_history(store: Store, commits: int) -> Iterator[Figure]:
-    """A queue of 1,024 partitions is opened after so many commits."""
-    partitions = 1_024
+def long_history(store: Store, commits: int, partitions: int = 1_024) -> Iterator[Figure]:
+    """A queue is opened after so many commits; in turn, delta-rs opens the same tables and lists their files."""
     create_queue(store, "q", COLUMNS, KEY, partitions)
     rounds = -(-commits // partitions)
     _commit(store, "q", partitions, rounds)
     told = f"{partitions:,} partitions, {rounds * partitions:,} commits"
 
-    def opened() -> None:
+    tables = [store.uri_of(partition_folder("q", number)) for number in range(partitions)]
+
+    def by_partq() -> int:
         queue = open_queue(Store(store.uri), "q")
         queue.refresh()
-        if sum(len(table.index) for table in queue.partitions) != rounds * partitions:
-            raise RuntimeError("files are missing")
+        return sum(len(table.index) for table in queue.partitions)
 
-    yield at_most(f"open a queue, s, {told}", "", statistics.median(_seconds(opened) for _ in range(3)), 3.0)
+    def by_delta_rs() -> int:
+        return sum(DeltaTable(table).get_add_actions().num_rows for table in tables)
+
+    def timed(opened: Callable[[], int]) -> float:
+        began = time.perf_counter()
+        files = opened()
+        seconds = time.perf_counter() - began
+        if files != rounds * partitions:
+            raise RuntimeError(f"{files:,} files instead of {rounds * partitions:,}")
+        return seconds
+
+    subjects = {"partq": partial(timed, by_partq), "delta-rs": partial(timed, by_delta_rs)}
+    took = in_turn("opening a queue", subjects, runs=5, warm_up=1)
+    ours, theirs = map(median, took.values())
+    yield at_most(f"open a queue, s, {told}", "", ours, 3.0)
+    yield at_most(f"time to open a queue, {told}", "delta-rs", ours / theirs, 1.0, spread(took))
 
 
 def many_queues(store: Store, queues: int) -> Iterator[Figure]:
@@ -129,14 +144,14 @@ def many_members(store: Store, members: int) -> Iterator[Figure]:
 def _members_of(store: Store, partitions: int, members: int) -> Iterator[Figure]:
     readers = [_Reader(store, "g", f"m{n:03}", flows=2) for n in range(members)]
     joins = [_seconds(partial(reader.read, None)) for reader in readers]
-    few, many = (statistics.median(part) for part in (joins[5:15], joins[-10:]))
+    few, many = (median(part) for part in (joins[5:15], joins[-10:]))
     told = f"of {members} members and {partitions} partitions"
     yield known(f"a member joins, s, {told}", "the 6th to 15th", many, f"{few:.3f} s, {many / few:.1f} times")
     for _ in range(2):  # all know the last assignment, and have what is theirs
         for reader in readers:
             reader.read(None)
     looks = [_seconds(partial(reader.read, None)) for reader in readers]
-    yield known(f"look and find nothing, s, {told}", "", statistics.median(looks))
+    yield known(f"look and find nothing, s, {told}", "", median(looks))
     owners = partq.describe_group(store, "g").members
     shares = {sum(len(own) for own in member.partitions.values()) for member in owners}
     yield known(f"partitions of a member, most, {told}", "", max(shares), f"least {min(shares)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -26,7 +27,13 @@ def test_old_queues(store: str, kept: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "size"), [(large.many_partitions, 8), (large.many_queues, 12), (large.many_members, 16)]
+    ("measured", "size"),
+    [
+        (large.many_partitions, 8),
+        (partial(large.long_history, partitions=4), 40),
+        (large.many_queues, 12),
+        (large.many_members, 16),
+    ],
 )
 def test_large_stores(store: str, measured: Callable[[Store, int], Iterator[Figure]], size: int) -> None:
     assert list(measured(Store.at(store), size))
