@@ -95,4 +95,4 @@ lock:
 	$(LOCK) --all-extras --constraint requirements.lock --output-file requirements-dev.lock
 
 clean:
-	rm -rf .demo .mutants .mermaid .linearizable site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist
+	rm -rf .demo .mutants .mermaid .linearizable .versitygw site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist

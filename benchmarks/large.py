@@ -69,7 +69,7 @@ def many_partitions(store: Store, partitions: int) -> Iterator[Figure]:
     yield known(f"a group begins, s, {told}", "", _seconds(lambda: reader.read(partitions)))
     _commit(store, "q", partitions)
     yield known(f"plan news of each partition, s, {told}", "", _seconds(lambda: reader.read(partitions)))
-    yield known(f"look and find nothing, s, {told}", "", median(_seconds(lambda: reader.read(0)) for _ in range(5)))
+    yield known(f"look and find nothing, s, {told}", "", median([_seconds(lambda: reader.read(0)) for _ in range(5)]))
     yield known(f"acknowledged by then, s, {told}", "", _seconds(lambda: _await_depth(store, 0)))
     reader.planner.leave()
     yield known(f"peak of this process, MB, {told}", "", peak_kb() / 1000)

@@ -21,20 +21,26 @@ from urllib.parse import unquote
 
 ROOT = Path(__file__).parents[1]
 BUCKET = "files"
+KEY, SECRET = "testing", "testing"
 # Paths that are none of S3's: what was asked since the last time, and how to treat the next put.
 _ASKED, _NEXT = "/-/asked", "/-/next/"
 
 
 @dataclass(frozen=True)
-class S3Server:
-    """Where the server is, seen from a test."""
+class S3Endpoint:
+    """Where a server is that speaks S3."""
 
     endpoint: str
 
     @property
     def options(self) -> dict[str, str]:
-        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+        """Storage options that reach it."""
+        keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
         return {"aws_endpoint_url": self.endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **keys}
+
+
+class S3Server(S3Endpoint):
+    """The server of this file, seen from a test."""
 
     def asked(self) -> list[str]:
         """The requests since the last call, such as ``GET /files/a/b``."""

@@ -11,14 +11,18 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests import s3server, versitygw
 from tests.faults.machine import without_roots_rights
+from tests.faults.objects import Serve
 from tests.faults.plan import draw
 from tests.faults.run import STEPS, run
 from tests.processes import Pool
+
+SERVERS: Mapping[str, Serve] = {"moto": s3server.running, "versitygw": versitygw.running}
 
 
 def main() -> int:
@@ -31,12 +35,20 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="histories at once")
     told = "share of histories that lie in an object store; default: %(default)s"
     parser.add_argument("--object-store", type=float, default=0.2, metavar="SHARE", help=told)
+    told = "which server: %(choices)s; default: %(default)s"
+    parser.add_argument("--object-store-server", choices=SERVERS, default="moto", help=told)
     parser.add_argument("--steps", help=f"exactly these, by commas, instead of those drawn: {', '.join(STEPS)}")
     parser.add_argument("--folder", type=Path, help="where histories lie; default: a new one for temporary files")
     parser.add_argument("--keep", action="store_true", help="keep every folder")
     told = "ask a second judge, which needs Go; without Go that is told under `not done`"
     parser.add_argument("--cross-check", action=argparse.BooleanOptionalAction, default=True, help=told)
     given = parser.parse_args()
+    serve = SERVERS[given.object_store_server]
+    if serve is versitygw.running:
+        try:
+            versitygw.program()
+        except versitygw.NoGatewayError as error:
+            parser.error(str(error))
     folder = given.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     kinds = given.steps.split(",") if given.steps else None
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -59,7 +71,7 @@ def main() -> int:
                 begun.append(seed)
                 plan = draw(seed, given.messages, kinds, on_objects=given.object_store)
                 how = {"keep": given.keep, "cross_check": given.cross_check}
-                lines.append(run(plan, pool, folder / f"history-{seed}", **how))
+                lines.append(run(plan, pool, folder / f"history-{seed}", serve=serve, **how))
                 print(json.dumps(lines[-1]), flush=True)
         finally:
             pool.close()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_partq.storage.files import Files, open_files
 from tests.faults.proxy import FaultProxy
-from tests.s3server import BUCKET, S3Server, running
+from tests.s3server import BUCKET, S3Endpoint, running
+
+Serve = Callable[[], AbstractContextManager[S3Endpoint]]
 
 # So long an application waits for an answer. The default of the client library, half a minute, would be the longest part of a history.
 _TIMEOUT = "8s"
@@ -21,7 +24,7 @@ _TIMEOUT = "8s"
 class ObjectStore:
     """Where its bucket is: for the campaign, which sees all that is there, and for applications, behind the proxy."""
 
-    server: S3Server
+    server: S3Endpoint
     proxy: FaultProxy
 
     @property
@@ -53,9 +56,9 @@ class ObjectStore:
 
 
 @contextlib.contextmanager
-def object_store(seed: int) -> Iterator[ObjectStore]:
-    """One that is empty, and ends with its server."""
-    with running() as server:
+def object_store(seed: int, serve: Serve = running) -> Iterator[ObjectStore]:
+    """One that is empty, and ends with its server, which `serve` starts."""
+    with serve() as server:
         port = urlsplit(server.endpoint).port
         assert port is not None
         proxy = FaultProxy(port, seed)

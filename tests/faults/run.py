@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from spark_partq.testing.resultcheck import Result
-from tests import committing
+from tests import committing, s3server
 from tests.faults import nemesis, operators, store_faults
 from tests.faults.crosscheck import compare
 from tests.faults.history import History
 from tests.faults.judge import Evidence, judge
-from tests.faults.objects import object_store
+from tests.faults.objects import Serve, object_store
 from tests.faults.plan import RECORDERS, WRITERS, Plan
 from tests.faults.targets import positions_rise, relayed, results
 from tests.helpers import opened
@@ -67,15 +67,16 @@ def run(
     consumers: Pool | None = None,
     keep: bool = False,
     cross_check: bool = True,
+    serve: Serve = s3server.running,
 ) -> dict[str, Any]:
     """What happened and what was found; the folder stays if anything was found, or is to be kept.
 
     `consumers` are applications of another kind than `pool`, in which consumers run. A history in an object store has one of its own, and
-    applications of its own, which reach it. With `cross_check` a second judge is asked.
+    applications of its own, which reach it; `serve` starts its server. With `cross_check` a second judge is asked.
     """
     if not plan.on_objects:
         return _run(History(plan, pool, folder, consumers), keep, cross_check)
-    with object_store(plan.seed) as objects:
+    with object_store(plan.seed, serve) as objects:
         own = pool.beside(
             folder / "applications", {**objects.variables, committing.VARIABLE: str(folder / committing.FOLDER)}
         )

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spark_partq.storage.files import Files, MemoryFiles, open_files
 from spark_partq.testing.faults import FaultyFiles
+from tests import versitygw
+from tests.s3server import S3Endpoint
 from tests.storage.files.places import Place
 
 
-@pytest.fixture(params=["disk", "memory", "s3", "faulty"])
+@pytest.fixture(scope="package")
+def gateway() -> Iterator[S3Endpoint]:
+    """A second server that speaks S3; without Go, or where it cannot be fetched, its tests are left out."""
+    try:
+        versitygw.program()
+    except versitygw.NoGatewayError as error:
+        pytest.skip(str(error))
+    with versitygw.running() as server:
+        yield server
+
+
+@pytest.fixture(params=["disk", "memory", "s3", pytest.param("gateway", marks=pytest.mark.long), "faulty"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     match request.param:
         case "disk":
             return Place(open_files(str(tmp_path), {}), str(tmp_path), {}, True)
         case "memory":
             return Place(MemoryFiles(), "", {}, False)
-        case "s3":
-            uri, options = request.getfixturevalue("prefix"), request.getfixturevalue("s3").options
+        case "s3" | "gateway":
+            uri, options = request.getfixturevalue("prefix"), request.getfixturevalue(request.param).options
             return Place(open_files(uri, options), uri, options, False)
         case _:
             return Place(FaultyFiles(open_files(str(tmp_path), {})), "", {}, True)
