@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import spark_partq as partq
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.testing.simulation.__main__ import seldom_collected
-from tests import jvm, queries
+from tests import jvm, queries, versitygw
 
 collect_ignore = ["plugins"]  # a package that only applications of tests see
 
@@ -131,3 +131,12 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     monkeypatch.setattr(os, "sync", lambda: found.append(""))
     return found
+
+
+@pytest.fixture(scope="session")
+def needs_gateway() -> None:
+    """Without Go, or where versitygw cannot be fetched, the test is left out."""
+    try:
+        versitygw.program()
+    except versitygw.NoGatewayError as error:
+        pytest.skip(str(error))

@@ -11,18 +11,16 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests import s3server, versitygw
+from tests import versitygw
 from tests.faults.machine import without_roots_rights
-from tests.faults.objects import Serve
+from tests.faults.objects import SERVERS
 from tests.faults.plan import draw
 from tests.faults.run import STEPS, run
 from tests.processes import Pool
-
-SERVERS: Mapping[str, Serve] = {"moto": s3server.running, "versitygw": versitygw.running}
 
 
 def main() -> int:
@@ -35,7 +33,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="histories at once")
     told = "share of histories that lie in an object store; default: %(default)s"
     parser.add_argument("--object-store", type=float, default=0.2, metavar="SHARE", help=told)
-    told = "which server: %(choices)s; default: %(default)s"
+    told = "which server; default: %(default)s"
     parser.add_argument("--object-store-server", choices=SERVERS, default="moto", help=told)
     parser.add_argument("--steps", help=f"exactly these, by commas, instead of those drawn: {', '.join(STEPS)}")
     parser.add_argument("--folder", type=Path, help="where histories lie; default: a new one for temporary files")
@@ -44,7 +42,7 @@ def main() -> int:
     parser.add_argument("--cross-check", action=argparse.BooleanOptionalAction, default=True, help=told)
     given = parser.parse_args()
     serve = SERVERS[given.object_store_server]
-    if serve is versitygw.running:
+    if given.object_store_server == "versitygw":
         try:
             versitygw.program()
         except versitygw.NoGatewayError as error:

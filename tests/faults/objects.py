@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_partq.storage.files import Files, open_files
+from tests import s3server, versitygw
 from tests.faults.proxy import FaultProxy
-from tests.s3server import BUCKET, S3Endpoint, running
+from tests.s3server import BUCKET, S3Endpoint
 
 Serve = Callable[[], AbstractContextManager[S3Endpoint]]
+SERVERS: Mapping[str, Serve] = {"moto": s3server.running, "versitygw": versitygw.running}
 
 # So long an application waits for an answer. The default of the client library, half a minute, would be the longest part of a history.
 _TIMEOUT = "8s"
@@ -56,7 +58,7 @@ class ObjectStore:
 
 
 @contextlib.contextmanager
-def object_store(seed: int, serve: Serve = running) -> Iterator[ObjectStore]:
+def object_store(seed: int, serve: Serve = s3server.running) -> Iterator[ObjectStore]:
     """One that is empty, and ends with its server, which `serve` starts."""
     with serve() as server:
         port = urlsplit(server.endpoint).port

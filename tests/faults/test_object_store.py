@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import versitygw
+from tests.faults.objects import SERVERS
 from tests.faults.plan import STORE_FAULTS, draw
 from tests.faults.proxy import CUT, IF_ABSENT, LOST
 from tests.faults.run import STEPS, run
@@ -25,18 +27,30 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
 
 
 @pytest.mark.long
-def test_a_history_in_an_object_store(pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_history_in_an_object_store(
+    pool: Pool, server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
     """Q5, S5: commits whose answers are lost, and what is read in parts, leave each message there once and in order."""
+    if server == "versitygw":
+        request.getfixturevalue("needs_gateway")
     drawn = draw(5, 100, SHORT, machine_s=60.0)  # a consumer is killed while answers are lost
     few = {"writers": 1, "recorders": 1, "named": drawn.named[:2], "partitions": 2, "rows": 25, "every_s": 2.0}
     plan = replace(drawn, **few)
-    told = run(plan, pool, tmp_path / "history")
+    told = run(plan, pool, tmp_path / "history", serve=SERVERS[server])
     with capsys.disabled():
         print(f"\n{json.dumps(told)}")
     assert told["findings"] == 0, told
     happened = told["happened"]
     assert happened[f"{LOST}: {IF_ABSENT}"] >= 10 and happened[f"{CUT}: GET"] >= 1 and happened["kill -9"] >= 1
     assert not {what for what in happened if what.startswith("ended")}, happened
+
+
+def test_without_go_there_is_no_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versitygw, "_BUILT", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(versitygw.NoGatewayError, match="there is no program `go` on the PATH"):
+        versitygw.program.__wrapped__()
 
 
 def test_which_histories_lie_in_an_object_store() -> None:

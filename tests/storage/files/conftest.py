@@ -15,12 +15,8 @@ from tests.storage.files.places import Place
 
 
 @pytest.fixture(scope="package")
-def gateway() -> Iterator[S3Endpoint]:
-    """A second server that speaks S3; without Go, or where it cannot be fetched, its tests are left out."""
-    try:
-        versitygw.program()
-    except versitygw.NoGatewayError as error:
-        pytest.skip(str(error))
+def gateway(needs_gateway: None) -> Iterator[S3Endpoint]:
+    """A second server that speaks S3."""
     with versitygw.running() as server:
         yield server
 
