@@ -1,7 +1,7 @@
 """A small micro-batch in an object store: ``python -m benchmarks.object_store``.
 
-The server is moto on this machine. It answers one process after the other and no network lies between, so the numbers of requests tell more than
-the times.
+The server is on this machine, and no network lies before it. moto is one process of Python, so the numbers of requests tell more than the times;
+``--server versitygw`` answers many requests at once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_partq as partq
 from benchmarks.data import rows, session
 from benchmarks.report import Figure, at_most, in_turn, known, median, show, spread
-from benchmarks.s3 import Server, object_store
+from benchmarks.s3 import Server, gateway, object_store
 from benchmarks.sink import timed
 
 PARTITIONS, ROWS = 16, 1_000
@@ -28,16 +29,27 @@ WRITE, READ = 9 + 5 * PARTITIONS, 14 + 4 * PARTITIONS
 WARM_UP = 5
 
 
+class ServerName(StrEnum):
+    """What answers."""
+
+    MOTO = "moto"
+    VERSITYGW = "versitygw"
+
+
+SERVERS = {ServerName.MOTO: object_store, ServerName.VERSITYGW: gateway}
+
+
 def main(
+    server: Annotated[ServerName, typer.Option()] = ServerName.MOTO,
     runs: Annotated[int, typer.Option(help="counted micro-batches of each subject", min=5)] = 21,
     out: Annotated[Path, typer.Option(help="where the JSON goes")] = Path("benchmarks/results/object-store.json"),
 ) -> None:
     """Exit code 1 if a bound is not reached."""
-    with tempfile.TemporaryDirectory(prefix="partq-bench-") as place, object_store(Path(place)) as server:
-        os.environ |= {name.upper(): value for name, value in server.options.items()}
+    with tempfile.TemporaryDirectory(prefix="partq-bench-") as place, SERVERS[server](Path(place)) as at:
+        os.environ |= {name.upper(): value for name, value in at.options.items()}
         spark = session()
         try:
-            figures = [*_figures(spark, Path(place), server, runs)]
+            figures = [*_figures(spark, Path(place), at, runs)]
         finally:
             spark.stop()
     raise typer.Exit(0 if show(figures, out) else 1)

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks S3: moto's, in a process of its own."""
+"""A server on this machine that speaks S3, in a process of its own: moto's, or Versity's gateway, which answers many requests at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from pathlib import Path
 
 from tenacity import retry, stop_after_delay, wait_fixed
 
+from tools import versitygw
+
+_BUCKET, _KEY, _SECRET = "bench", "testing", "testing"
+
 
 @dataclass(frozen=True)
 class Server:
@@ -20,11 +24,11 @@ class Server:
 
     endpoint: str
     access_log: Path
-    bucket: str = "s3://bench"
+    bucket: str = f"s3://{_BUCKET}"
 
     @property
     def options(self) -> dict[str, str]:
-        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+        keys = {"aws_access_key_id": _KEY, "aws_secret_access_key": _SECRET}
         return {"aws_endpoint_url": self.endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **keys}
 
     def requests(self) -> int:
@@ -44,11 +48,21 @@ def object_store(folder: Path) -> Iterator[Server]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=sink)
     try:
         _await_answer(made.endpoint)
-        urllib.request.urlopen(urllib.request.Request(f"{made.endpoint}/bench", method="PUT")).close()
+        urllib.request.urlopen(urllib.request.Request(f"{made.endpoint}/{_BUCKET}", method="PUT")).close()
         yield made
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def gateway(folder: Path) -> Iterator[Server]:
+    """The same of Versity's gateway, whose objects lie in the folder, too."""
+    log, objects = folder / "access.log", folder / "objects"
+    log.touch()
+    objects.mkdir()
+    with versitygw.running(objects, _BUCKET, _KEY, _SECRET, log) as endpoint:
+        yield Server(endpoint, log)
 
 
 @retry(wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True)

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 import spark_partq as partq
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.testing.simulation.__main__ import seldom_collected
-from tests import jvm, queries, versitygw
+from tests import jvm, queries
+from tools import versitygw
 
 collect_ignore = ["plugins"]  # a package that only applications of tests see
 

@@ -11,6 +11,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from tools import versitygw
 
 ROOT = Path(__file__).parents[1]
 BUCKET = "files"
@@ -68,6 +71,16 @@ def running() -> Iterator[S3Server]:
     finally:
         server.terminate()
         server.wait()
+
+
+@contextlib.contextmanager
+def gateway() -> Iterator[S3Endpoint]:
+    """Versity's gateway with an empty bucket, a second server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="versitygw-") as folder,
+        versitygw.running(Path(folder), BUCKET, KEY, SECRET) as endpoint,
+    ):
+        yield S3Endpoint(endpoint)
 
 
 class _App:

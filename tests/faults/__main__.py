@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests import versitygw
 from tests.faults.machine import without_roots_rights
 from tests.faults.objects import SERVERS
 from tests.faults.plan import draw
 from tests.faults.run import STEPS, run
 from tests.processes import Pool
+from tools import versitygw
 
 
 def main() -> int:

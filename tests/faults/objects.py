@@ -11,12 +11,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_partq.storage.files import Files, open_files
-from tests import s3server, versitygw
+from tests import s3server
 from tests.faults.proxy import FaultProxy
 from tests.s3server import BUCKET, S3Endpoint
 
 Serve = Callable[[], AbstractContextManager[S3Endpoint]]
-SERVERS: Mapping[str, Serve] = {"moto": s3server.running, "versitygw": versitygw.running}
+SERVERS: Mapping[str, Serve] = {"moto": s3server.running, "versitygw": s3server.gateway}
 
 # So long an application waits for an answer. The default of the client library, half a minute, would be the longest part of a history.
 _TIMEOUT = "8s"

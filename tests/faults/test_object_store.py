@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import versitygw
 from tests.faults.objects import SERVERS
 from tests.faults.plan import STORE_FAULTS, draw
 from tests.faults.proxy import CUT, IF_ABSENT, LOST
 from tests.faults.run import STEPS, run
 from tests.processes import Pool
+from tools import versitygw
 
 SHORT = ["lost_answers", "cut_answers"]
 

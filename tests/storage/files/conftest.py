@@ -9,7 +9,7 @@ import pytest
 
 from spark_partq.storage.files import Files, MemoryFiles, open_files
 from spark_partq.testing.faults import FaultyFiles
-from tests import versitygw
+from tests import s3server
 from tests.s3server import S3Endpoint
 from tests.storage.files.places import Place
 
@@ -17,7 +17,7 @@ from tests.storage.files.places import Place
 @pytest.fixture(scope="package")
 def gateway(needs_gateway: None) -> Iterator[S3Endpoint]:
     """A second server that speaks S3."""
-    with versitygw.running() as server:
+    with s3server.gateway() as server:
         yield server
 
 
