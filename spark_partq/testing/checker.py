@@ -84,6 +84,7 @@ class _Row:
     epoch: int
     flow: str
     redelivered: bool
+    began: float  # its micro-batch
 
     @property
     def key(self) -> _BatchKey:
@@ -91,11 +92,11 @@ class _Row:
 
 
 class Delivery(NamedTuple):
-    """Of one message: under which epoch, whether with the mark, and when."""
+    """Of one message: under which epoch, whether with the mark, and when its micro-batch began."""
 
     epoch: int
     redelivered: bool
-    at: float
+    began: float
 
 
 def lacks_mark(row: Delivery | _Row, earlier: Sequence[Delivery | _Row]) -> bool:
@@ -104,8 +105,11 @@ def lacks_mark(row: Delivery | _Row, earlier: Sequence[Delivery | _Row]) -> bool
 
 
 def _planned_behind(before: Delivery | _Row, row: Delivery | _Row) -> bool:
-    """Whether a former owner was given it after the new one, and with a mark: it stood still, and saw then what the new one had planned."""
-    return before.epoch < row.epoch and before.redelivered and before.at > row.at
+    """Whether a former owner's micro-batch began after the new one's, and has a mark: it stood still, and saw then what the new one had planned.
+
+    Which of the two micro-batches has its messages first says nothing: both may be read at once.
+    """
+    return before.epoch < row.epoch and before.redelivered and before.began > row.began
 
 
 @dataclass(frozen=True)
@@ -163,8 +167,18 @@ class _Checker:
                 self.ends[key] = r["at"]
             else:
                 where = (r["queue"], r["partition"])
+                began = self.starts.get(key, float(r["at"]))
                 row = _Row(
-                    *key, r["at"], turn, r["instance"], where, r["offset"], r["epoch"], r["flow"], r["redelivered"]
+                    *key,
+                    r["at"],
+                    turn,
+                    r["instance"],
+                    where,
+                    r["offset"],
+                    r["epoch"],
+                    r["flow"],
+                    r["redelivered"],
+                    began,
                 )
                 self.rows[where].append(row)
 

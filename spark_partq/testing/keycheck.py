@@ -65,7 +65,7 @@ def check_keys(records: Iterable[Record], sent: Iterable[Message], again: bool =
         return int(record.get("epoch", 0))
 
     def delivery(record: Record) -> Delivery:
-        return Delivery(epoch(record), record["redelivered"], record["at"])
+        return Delivery(epoch(record), record["redelivered"], spans[record["run"], record["batch"]][0])
 
     wanted = set(sent)
     twice = []

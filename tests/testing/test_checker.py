@@ -88,6 +88,19 @@ def test_one_of_two_owners_that_were_given_the_same_has_a_mark(story: Story, mar
     assert kinds(story.check(2)) == ([] if marked else ["repeated", "unmarked"] * 2)
 
 
+def test_who_planned_second_may_have_the_messages_first(story: Story) -> None:
+    """H4: the micro-batch of `a` begins behind that of `b`, and has its messages before: both are read at once."""
+    story.grant(1, "a", 0)
+    story.grant(2, "b", 0)
+    story.start("b1", 0, 2, 0, 1)
+    story.former("a1", 0, 1, 0, 1, again=True)
+    for record in story.records:
+        if record["kind"] == "row" and record["run"] == "b1":
+            record["at"] = story.at
+    story.end("b1", 0)
+    assert kinds(story.check(2)) == []
+
+
 def test_a_mark_of_a_former_owner_that_came_first_excuses_nobody(story: Story) -> None:
     """H4: what `a` was given before `b` is marked there whether or not `a` had it again."""
     story.grant(1, "a", 0)

@@ -11,7 +11,7 @@ type owned struct {
 	owner     string // an incarnation; nobody: ""
 	position  int64
 	delivered int64 // everything below may have been given to somebody
-	planned   int64 // by the owner, in its lineage
+	planned   int64 // by the owner, in its lineage; or by the last one, while nobody owns it
 	finished  int64 // the same
 	looked    int64 // the fact whose decider has looked
 	fresh     bool  // the owner has planned nothing since it was granted the partition
@@ -181,7 +181,11 @@ func acknowledges(s owned, op *operation, holders map[int64]holder) (state, stri
 	}
 	s.delivered = max(s.delivered, op.End)
 	if op.Epoch != s.epoch || op.Incarnation != s.owner {
-		return s, "" // it counts no more
+		// What it acknowledges counts no more. If the partition comes back to it, it goes on behind what it has planned.
+		if op.Planned && s.owner == "" && op.Epoch >= s.lineage {
+			s.planned = max(s.planned, op.End)
+		}
+		return s, ""
 	}
 	if op.Offset > s.position {
 		if op.Offset > s.finished {
