@@ -142,7 +142,7 @@ def many_members(store: Store, members: int) -> Iterator[Figure]:
 def _members_of(store: Store, partitions: int, members: int) -> Iterator[Figure]:
     readers = [_Reader(store, "g", f"m{n:03}", flows=2) for n in range(members)]
     joins = [_seconds(partial(reader.read, None)) for reader in readers]
-    few, many = (median(part) for part in (joins[5:15], joins[-10:]))
+    few, many = median(joins[5:15]), median(joins[-10:])
     told = f"of {members} members and {partitions} partitions"
     yield known(f"a member joins, s, {told}", "the 6th to 15th", many, f"{few:.3f} s, {many / few:.1f} times")
     for _ in range(2):  # all know the last assignment, and have what is theirs

@@ -30,7 +30,7 @@ WARM_UP = 5
 
 
 class ServerName(StrEnum):
-    """What answers."""
+    """Which one holds the bucket."""
 
     MOTO = "moto"
     VERSITYGW = "versitygw"
@@ -40,7 +40,7 @@ SERVERS = {ServerName.MOTO: object_store, ServerName.VERSITYGW: gateway}
 
 
 def main(
-    server: Annotated[ServerName, typer.Option()] = ServerName.MOTO,
+    server: Annotated[ServerName, typer.Option(help="which one holds the bucket")] = ServerName.MOTO,
     runs: Annotated[int, typer.Option(help="counted micro-batches of each subject", min=5)] = 21,
     out: Annotated[Path, typer.Option(help="where the JSON goes")] = Path("benchmarks/results/object-store.json"),
 ) -> None:

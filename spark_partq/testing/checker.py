@@ -169,17 +169,8 @@ class _Checker:
                 where = (r["queue"], r["partition"])
                 began = self.starts.get(key, float(r["at"]))
                 row = _Row(
-                    *key,
-                    r["at"],
-                    turn,
-                    r["instance"],
-                    where,
-                    r["offset"],
-                    r["epoch"],
-                    r["flow"],
-                    r["redelivered"],
-                    began,
-                )
+                    *key, r["at"], turn, r["instance"], where, r["offset"], r["epoch"], r["flow"], r["redelivered"], began,
+                )  # fmt: skip
                 self.rows[where].append(row)
 
     def _take_fact(self, where: Where, fact: Record) -> None:
