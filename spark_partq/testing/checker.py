@@ -148,7 +148,6 @@ class _Owned:
 class _Checker:
     def __init__(self, records: Iterable[Record], history: Iterable[Record]) -> None:
         self.report = Report()
-        self.starts: dict[_BatchKey, float] = {}
         self.ends: dict[_BatchKey, float] = {}
         self.rows: dict[Where, list[_Row]] = defaultdict(list)
         self.owned: dict[Where, _Owned] = defaultdict(_Owned)
@@ -159,15 +158,16 @@ class _Checker:
 
     # ---- what was written down
     def _take_records(self, records: Iterable[Record]) -> None:
+        starts: dict[_BatchKey, float] = {}
         for turn, r in enumerate(records):
             key = (r["run"], r["batch"])
             if r["kind"] == "start":
-                self.starts[key] = r["at"]
+                starts[key] = r["at"]
             elif r["kind"] == "end":
                 self.ends[key] = r["at"]
             else:
                 where = (r["queue"], r["partition"])
-                began = self.starts.get(key, float(r["at"]))
+                began = starts.get(key, float(r["at"]))
                 row = _Row(
                     *key, r["at"], turn, r["instance"], where, r["offset"], r["epoch"], r["flow"], r["redelivered"], began,
                 )  # fmt: skip
@@ -304,10 +304,9 @@ class _Checker:
             if last.turn > row.turn:
                 self._found(Violation.ORDER, where, row.offset, f"in one micro-batch {names} came the wrong way round")
             return
-        begins, began = (self.starts.get(r.key, r.at) for r in (row, last))
-        if begins < began:
+        if row.began < last.began:
             self._found(Violation.ORDER, where, row.offset, f"{names} came the wrong way round")
-        elif not manual and begins < self.ends.get(last.key, began):
+        elif not manual and row.began < self.ends.get(last.key, last.began):
             self._found(Violation.OVERLAP, where, row.offset, f"{names} were processed at once")
 
 
