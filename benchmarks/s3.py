@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from tools import versitygw
+from tools.ports import free_ports
 
 _BUCKET, _KEY, _SECRET = "bench", "testing", "testing"
 
@@ -39,9 +39,7 @@ class Server:
 @contextmanager
 def object_store(folder: Path) -> Iterator[Server]:
     """A server with an empty bucket; its access log lies in the folder."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     made = Server(f"http://127.0.0.1:{port}", folder / "access.log")
     with made.access_log.open("w") as sink:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]

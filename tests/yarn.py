@@ -6,11 +6,10 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from benchmarks.maven import jars, java
 from tests.helpers import eventually
 from tests.jvm import QUICK, SMALL
 from tests.processes import kill_with_children
+from tools.ports import free_ports
 
 _JARS = Path(pyspark.__file__).parent / "jars"
 (_VERSION,) = [path.stem.rpartition("-")[2] for path in _JARS.glob("hadoop-client-api-*.jar")]
@@ -100,7 +100,7 @@ def running(spark: SparkSession, folder: Path) -> Iterator[Yarn]:
     """Start both on loopback; whatever they started is ended with them."""
     folder.mkdir()
     configuration = folder / "configuration"
-    addresses = dict(zip(_ADDRESSES, (f"127.0.0.1:{port}" for port in _free_ports(len(_ADDRESSES))), strict=True))
+    addresses = dict(zip(_ADDRESSES, (f"127.0.0.1:{port}" for port in free_ports(len(_ADDRESSES))), strict=True))
     _configure(configuration, folder, addresses)
     (folder / "log4j2.properties").write_text(_LOG)
     classpath = [str(configuration), *jars(spark, _DAEMONS, transitive=False), *jars(spark, _KEYS), f"{_JARS}/*"]
@@ -163,11 +163,3 @@ def _configure(configuration: Path, folder: Path, addresses: Mapping[str, str]) 
         lines = [f"<property><name>{n}</name><value>{escape(v)}</value></property>" for n, v in values.items()]
         text = "\n".join(["<configuration>", *lines, "</configuration>", ""])
         (configuration / f"{name}.xml").write_text(text)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from tools.ports import free_ports
+
 _VERSION = "v1.8.0"
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@{_VERSION}"
 _BUILT = Path(__file__).parents[1] / ".versitygw" / _VERSION  # git ignores it
@@ -56,9 +58,7 @@ def running(folder: Path, bucket: str, key: str, secret: str, access_log: Path |
     NoGatewayError
     """
     (folder / bucket).mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [str(program()), "--quiet", "--port", f"127.0.0.1:{port}", "--access", key, "--secret", secret]
     command += [] if access_log is None else ["--access-log", str(access_log)]
     process = subprocess.Popen([*command, "posix", str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
